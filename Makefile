@@ -1,0 +1,31 @@
+# What a person runs is what CI runs. Everything needs only Python >= 3.11, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test lint clean bench-data
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
+
+setup: .venv/ready ## create .venv with everything that is needed
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("budgetrec needs Python 3.11 or newer, found " + sys.version.split()[0] + ". Run: make PYTHON=python3.11 setup")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: .venv/ready ## run the main job on generated data
+	$(BIN)/python -m budgetrec.demo
+
+lint: .venv/ready ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## everything CI checks
+	$(BIN)/pytest -q
+
+clean: ## remove what the other commands made
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

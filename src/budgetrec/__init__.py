@@ -1,0 +1,5 @@
+"""Train sequential recommenders inside a memory budget."""
+
+from budgetrec._version import __version__
+
+__all__ = ["__version__"]

@@ -1,0 +1,5 @@
+"""`python -m budgetrec` is the command line."""
+
+from budgetrec.cli import main
+
+main()

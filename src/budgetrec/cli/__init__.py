@@ -1,0 +1,84 @@
+"""The command line: parse, call, print.
+
+Exit codes: 0 done, 1 failed through a fault of ours, 2 the request cannot be met or is wrong (also when
+interrupted). Heavy imports happen inside the commands, so that `--help` answers at once.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from budgetrec._version import __version__
+from budgetrec.cli.console import print_error, stdout
+from budgetrec.errors import BudgetrecError
+
+app = typer.Typer(
+    name="budgetrec",
+    help="Train sequential recommenders inside a memory budget.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        stdout.print(f"budgetrec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Treat a polite kill as Ctrl-C, so that nothing half-written stays behind."""
+    raise KeyboardInterrupt
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; every failure is told in one sentence."""
+    try:
+        code = app(arguments, prog_name="budgetrec", standalone_mode=False)
+    except BudgetrecError as error:
+        print_error(str(error))
+        return 2
+    except typer.TyperException as error:
+        print_error(f"{error.format_message()} Try --help.")
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        print_error("interrupted; nothing half-written was left behind.")
+        return 2
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not our failure, and stdout is gone.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # the last line of defence: one sentence instead of a traceback
+        if os.environ.get("BUDGETREC_TRACEBACK"):
+            raise
+        print_error(
+            f"a fault of budgetrec itself, {type(error).__name__}: {error}. "
+            "Set BUDGETREC_TRACEBACK=1 to see where, and please report it."
+        )
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """Entry point of the `budgetrec` command."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(sys.argv[1:]))
+
+
+# The commands register themselves on the app above, so they are imported after it.
+# One import a line of the table of contents: prepare, data.

@@ -1,0 +1,27 @@
+"""What can go wrong, as one small tree.
+
+::
+
+    BudgetrecError          the request cannot be met or is wrong; the command line exits with 2
+    ├── ArgumentError       a number or a word outside its range (also a ValueError)
+    ├── DataError           a file, a column or a row that cannot be used
+    └── DownloadError       a known dataset that could not be fetched
+
+Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
+"""
+
+
+class BudgetrecError(Exception):
+    """The request cannot be met or is wrong."""
+
+
+class ArgumentError(BudgetrecError, ValueError):
+    """A number or a word outside its range."""
+
+
+class DataError(BudgetrecError):
+    """A file, a column or a row that cannot be used."""
+
+
+class DownloadError(BudgetrecError):
+    """A known dataset that could not be fetched."""
