@@ -1,0 +1,1 @@
+"""Everything about data: readers, cleaning, splits, the store, batches."""

@@ -1,0 +1,193 @@
+"""Take files out of .gz, .zst, .zip and .tar wrappers, into a workspace of ours and nowhere else.
+
+A member of an archive is copied into a file whose name we choose, so no member can write outside the
+workspace; an archive with a member that points outside its folder is refused as a whole.
+"""
+
+import gzip
+import re
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import zstandard
+
+from budgetrec.errors import DataError
+
+Report = Callable[[str], None]
+
+_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK"
+_COPY_BYTES = 1 << 20
+# What we take from an archive that holds more than the interactions, the best first. The Netflix
+# Prize comes in pieces without headers, which are joined.
+_KNOWN_MEMBERS = (
+    r"u\.data",
+    r"ratings\.dat",
+    r"ratings\.csv",
+    r"training_set\.tar",
+    r"loc-gowalla_totalCheckins\.txt",
+)
+_KNOWN_PIECES = (r"combined_data_\d+\.txt", r"mv_\d+\.txt")
+_TABLE_SUFFIXES = (
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".dat",
+    ".data",
+    ".inter",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".parquet",
+    ".pq",
+)
+
+
+def unwrap(path: Path, workspace: Path, report: Report) -> list[Path]:
+    """Give the plain files inside `path`, copied into `workspace` where it is a wrapper.
+
+    A plain file is given back as it is. The files of one Netflix archive (17,770 of them) are joined
+    into one.
+    """
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head.startswith((_GZIP, _ZSTD)):
+        plain = _new_file(workspace, path.stem)
+        report(f"decompressing {path.name}")
+        _decompress(path, plain, gzipped=head.startswith(_GZIP))
+        return unwrap(plain, workspace, report)
+    if head.startswith(_ZIP):
+        report(f"unpacking {path.name}")
+        return _unwrap_zip(path, workspace, report)
+    if path.suffix == ".tar" or _is_tar(path):
+        report(f"unpacking {path.name}")
+        return _unwrap_tar(path, workspace, report)
+    return [path]
+
+
+def join_files(files: Iterable[Path], target: Path) -> Path:
+    """Write text files one after the other into `target`."""
+    with target.open("wb") as out:
+        _join((file.open("rb") for file in files), out)
+    return target
+
+
+def _join(sources: Iterable[IO[bytes]], out: IO[bytes]) -> None:
+    last = b"\n"
+    for source in sources:
+        if last != b"\n":  # the file before did not end its last line
+            out.write(b"\n")
+        with source:
+            while chunk := source.read(_COPY_BYTES):
+                out.write(chunk)
+                last = chunk[-1:]
+
+
+def _decompress(path: Path, target: Path, *, gzipped: bool) -> None:
+    broken = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
+    try:
+        with path.open("rb") as raw, target.open("wb") as out:
+            if gzipped:
+                with gzip.open(raw) as source:
+                    shutil.copyfileobj(source, out, _COPY_BYTES)
+            else:
+                _copy_zstd(raw, out)
+    except broken as error:
+        raise DataError(
+            f"{path} is cut short or damaged ({error}). Fetch or compress the file again."
+        ) from error
+
+
+def _copy_zstd(raw: IO[bytes], out: IO[bytes]) -> None:
+    """Decompress frame after frame; a stream that ends inside a frame is an error, not a short file."""
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    started = False
+    while chunk := raw.read(_COPY_BYTES):
+        while chunk:
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            out.write(frame.decompress(chunk))
+            started = True
+            chunk = frame.unused_data if frame.eof else b""
+    if started and not frame.eof:
+        raise EOFError("the compressed stream stops before its end")
+
+
+def _unwrap_zip(path: Path, workspace: Path, report: Report) -> list[Path]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+            return _take_members(path, names, archive.open, workspace, report)
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a whole zip archive ({error}). Fetch the file again.") from error
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or a compression Python lacks
+        raise DataError(f"{path} cannot be unpacked ({error}). Unpack it by hand.") from error
+
+
+def _unwrap_tar(path: Path, workspace: Path, report: Report) -> list[Path]:
+    try:
+        with tarfile.open(path) as archive:
+            members = {member.name: member for member in archive.getmembers() if member.isfile()}
+
+            def open_member(name: str) -> IO[bytes]:
+                source = archive.extractfile(members[name])
+                if source is None:
+                    raise DataError(f"{path} holds {name!r}, which is not a plain file. Unpack it by hand.")
+                return source
+
+            return _take_members(path, list(members), open_member, workspace, report)
+    except (tarfile.TarError, EOFError) as error:
+        raise DataError(f"{path} is not a whole tar archive ({error}). Fetch the file again.") from error
+
+
+def _take_members(
+    path: Path, names: list[str], open_member: Callable[[str], IO[bytes]], workspace: Path, report: Report
+) -> list[Path]:
+    for name in names:
+        if _points_outside(name):
+            raise DataError(
+                f"{path} has a member {name!r} that points outside its folder. "
+                "The archive is unsafe: get it from its publisher."
+            )
+    wanted = _choose_members(path, names)
+    target = _new_file(workspace, PurePosixPath(wanted[0]).name)
+    with target.open("wb") as out:
+        _join(map(open_member, wanted), out)
+    return unwrap(target, workspace, report)
+
+
+def _choose_members(path: Path, names: list[str]) -> list[str]:
+    names = sorted(name for name in names if not name.startswith("__MACOSX/"))
+    for pattern in _KNOWN_MEMBERS + _KNOWN_PIECES:
+        known = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
+        if len(known) == 1 or (known and pattern in _KNOWN_PIECES):
+            return known
+    tables = [name for name in names if PurePosixPath(name).suffix.lower() in _TABLE_SUFFIXES]
+    if len(tables) == 1:
+        return tables
+    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    raise DataError(
+        f"{path} holds {len(names)} files and none is known as a file of interactions "
+        f"(found: {shown or 'nothing'}). Unpack it and pass the file itself."
+    )
+
+
+def _points_outside(name: str) -> bool:
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    return name.startswith(("/", "\\")) or ".." in parts or bool(re.match(r"[A-Za-z]:", name))
+
+
+def _new_file(workspace: Path, name: str) -> Path:
+    """Give a path in the workspace that no other file has, keeping the name for the sake of messages."""
+    folder = workspace / f"unpacked-{sum(1 for _ in workspace.iterdir())}"
+    folder.mkdir()
+    return folder / name
+
+
+def _is_tar(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(265)[257:262] == b"ustar"

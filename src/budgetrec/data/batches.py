@@ -1,0 +1,162 @@
+"""Batches of padded sequences, gathered from the flat arrays without a loop over sequences.
+
+Sequences are padded on the right: position 0 is the earliest item of a window. The mask alone says what is
+real; ids under padding are 0 and mean nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from budgetrec.data.store import Dataset, Targets
+from budgetrec.errors import ArgumentError
+
+_POOL_BATCHES = 64  # sequences of so many batches are sorted by length together
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Training inputs and the item that follows each of them.
+
+    `ids`, `targets` and `mask` are (n, width) with width at most `max_length`; `targets[s, t]` follows
+    `ids[s, t]`, and both are real where `mask[s, t]` is true.
+    """
+
+    ids: Tensor
+    targets: Tensor
+    mask: Tensor
+
+    @property
+    def num_targets(self) -> int:
+        """How many targets are real (T)."""
+        return int(self.mask.sum())
+
+
+@dataclass(frozen=True)
+class HistoryBatch:
+    """Histories (n, width) with the one item (n,) that follows each, and whose they are."""
+
+    ids: Tensor
+    mask: Tensor
+    targets: Tensor
+    users: Tensor
+
+
+class TrainingBatches:
+    """The training part of a dataset as batches of n sequences.
+
+    `windows` is "last" (the last `max_length` + 1 items of a sequence, as SASRec does) or "all" (a long
+    sequence is cut into windows so that every item but the first is a target once). Sequences of similar
+    length share a batch, so that little is padded: sequences are shuffled, sorted by length within pools of
+    64 batches, and the batches shuffled again. `group_by_length=False` leaves out the sorting.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        batch_size: int,
+        max_length: int,
+        windows: str = "last",
+        group_by_length: bool = True,
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("max_length", max_length)):
+            if value < 1:
+                raise ArgumentError(f"{name} is {value}. Pass at least 1.")
+        if windows not in ("last", "all"):
+            raise ArgumentError(f"windows is {windows!r}. Pass last or all.")
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self._items = dataset.items
+        self._begins, self._lengths = _windows(dataset, max_length, every=windows == "all")
+        self._group_by_length = group_by_length
+        if len(self._begins) == 0:
+            raise ArgumentError("no training sequence has two items, so there is nothing to predict.")
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        return -(-len(self._begins) // self.batch_size)
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences (windows) an epoch has."""
+        return len(self._begins)
+
+    @property
+    def num_targets(self) -> int:
+        """How many targets an epoch has."""
+        return int((self._lengths - 1).sum())
+
+    def epoch(self, generator: torch.Generator, *, skip: int = 0) -> Iterator[Batch]:
+        """Give the batches of one epoch in the order that the generator draws; leave out the first `skip`.
+
+        The order hangs on the generator's state at the call alone, so a run can be taken up in the middle.
+        """
+        sequences, bounds = self._order(generator)
+        return (self._gather(sequences[begin:end]) for begin, end in bounds[skip:])
+
+    def _order(self, generator: torch.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        count = len(self._begins)
+        order = torch.randperm(count, generator=generator).numpy()
+        starts = np.arange(0, count, self.batch_size)
+        bounds = np.stack([starts, np.minimum(starts + self.batch_size, count)], axis=1)
+        if self._group_by_length:
+            pools = np.arange(count) // (self.batch_size * _POOL_BATCHES)
+            order = order[np.lexsort((self._lengths[order], pools))]
+        return order, bounds[torch.randperm(len(bounds), generator=generator).numpy()]
+
+    def _gather(self, sequences: NDArray[np.int64]) -> Batch:
+        lengths = self._lengths[sequences]
+        ids, _ = _gather(self._items, self._begins[sequences], lengths, int(lengths.max()))
+        mask = np.arange(ids.shape[1] - 1) < lengths[:, None] - 1
+        return Batch(
+            torch.from_numpy(ids[:, :-1] * mask), torch.from_numpy(ids[:, 1:] * mask), torch.from_numpy(mask)
+        )
+
+
+def history_batches(
+    dataset: Dataset, targets: Targets, *, batch_size: int, max_length: int
+) -> Iterator[HistoryBatch]:
+    """Give the last `max_length` items before each target, shortest histories first."""
+    lengths = np.minimum(targets.places - targets.begins, max_length)
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        places = targets.places[rows]
+        ids, mask = _gather(dataset.items, places - lengths[rows], lengths[rows], int(lengths[rows].max()))
+        yield HistoryBatch(
+            torch.from_numpy(ids * mask),
+            torch.from_numpy(mask),
+            torch.from_numpy(dataset.items[places].astype(np.int64)),
+            torch.from_numpy(targets.users[rows]),
+        )
+
+
+def _windows(
+    dataset: Dataset, max_length: int, *, every: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give begin and length of each window of at most `max_length` + 1 items that holds a target."""
+    begins, ends = dataset.train_ranges()
+    num_targets = np.maximum(ends - begins - 1, 0)
+    per_sequence = -(-num_targets // max_length) if every else np.minimum(num_targets, 1)
+    ends = np.repeat(ends, per_sequence)
+    begins = np.repeat(begins, per_sequence)
+    # Windows are counted from the end of a sequence, so that only its earliest one is short.
+    first_of_sequence = np.repeat(np.cumsum(per_sequence) - per_sequence, per_sequence)
+    from_end = np.arange(len(ends)) - first_of_sequence
+    window_ends = ends - from_end * max_length
+    window_begins = np.maximum(window_ends - max_length - 1, begins)
+    return window_begins, window_ends - window_begins
+
+
+def _gather(
+    items: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Take `lengths[s]` items from `begins[s]` on into row s; the rest of a row is whatever comes after."""
+    columns = np.arange(width)
+    ids = np.take(items, begins[:, None] + columns, mode="clip").astype(np.int64)
+    return ids, columns < lengths[:, None]

@@ -1,0 +1,107 @@
+"""Filters on interactions, each with its report: rows in, rows out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from budgetrec.data.readers import Events
+from budgetrec.errors import ArgumentError, DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleaning:
+    """What to leave out.
+
+    `rating_above` keeps rows with a rating above it. `min_user` and `min_item` keep users and items with at
+    least so many interactions: again and again until nothing changes, or with `one_pass` once, the items
+    first. `repeats` is "keep", or "first" to keep only the first interaction of a user with an item.
+    """
+
+    rating_above: float | None = None
+    min_user: int = 1
+    min_item: int = 1
+    one_pass: bool = False
+    repeats: str = "keep"
+
+    def __post_init__(self) -> None:
+        for name in ("min_user", "min_item"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} is {getattr(self, name)}. Pass at least 1.")
+        if self.repeats not in ("keep", "first"):
+            raise ArgumentError(f"repeats is {self.repeats!r}. Pass keep or first.")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the preparation: its name, rows before, rows after."""
+
+    name: str
+    rows_in: int
+    rows_out: int
+
+
+def filter_ratings(events: Events, above: float) -> Step:
+    """Keep rows with a rating above `above`."""
+    if events.ratings is None:
+        raise DataError("there are no ratings to filter. Leave out --rating-above.")
+    rows = len(events)
+    events.keep(events.ratings > above)
+    return _checked(Step(f"rating above {above:g}", rows, len(events)))
+
+
+def filter_repeats(events: Events) -> Step:
+    """Keep the first interaction of each user with each item; rows are in the order of sequences."""
+    rows = len(events)
+    pairs = events.users.astype(np.int64) * len(events.item_labels) + events.items
+    events.keep(pl.Series(pairs).is_first_distinct().to_numpy())
+    return _checked(Step("first of repeated pairs", rows, len(events)))
+
+
+def filter_rare(events: Events, *, min_user: int, min_item: int, one_pass: bool) -> list[Step]:
+    """Keep users and items with enough interactions."""
+    if min_user == 1 and min_item == 1:
+        return []
+    user_counts = np.bincount(events.users, minlength=len(events.user_labels))
+    item_counts = np.bincount(events.items, minlength=len(events.item_labels))
+    if one_pass:
+        steps = [_drop(events, f"items with {min_item} or more", user_counts, item_counts, 1, min_item)]
+        return [
+            *steps,
+            _drop(events, f"users with {min_user} or more", user_counts, item_counts, min_user, 1),
+        ]
+    name = f"users with {min_user} and items with {min_item} or more"
+    steps = []
+    while not steps or steps[-1].rows_out < steps[-1].rows_in:
+        steps.append(_drop(events, name, user_counts, item_counts, min_user, min_item))
+    return [Step(f"{name}, {len(steps)} rounds", steps[0].rows_in, steps[-1].rows_out)]
+
+
+def _drop(
+    events: Events,
+    name: str,
+    user_counts: NDArray[np.int64],
+    item_counts: NDArray[np.int64],
+    min_user: int,
+    min_item: int,
+) -> Step:
+    """Drop one round of rare users and items, and bring the counts up to date."""
+    rows = len(events)
+    rare_users = (user_counts < min_user) & (user_counts > 0)
+    rare_items = (item_counts < min_item) & (item_counts > 0)
+    if rare_users.any() or rare_items.any():
+        dropped = rare_users[events.users] | rare_items[events.items]
+        user_counts -= np.bincount(events.users[dropped], minlength=len(user_counts))
+        item_counts -= np.bincount(events.items[dropped], minlength=len(item_counts))
+        events.keep(~dropped)
+    return _checked(Step(name, rows, len(events)))
+
+
+def _checked(step: Step) -> Step:
+    if step.rows_out == 0:
+        raise DataError(
+            f"everything was filtered away: the step '{step.name}' took the last {step.rows_in:,} rows. "
+            "Ask for less."
+        )
+    return step

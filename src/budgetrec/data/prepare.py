@@ -1,0 +1,210 @@
+"""From raw interactions to a prepared dataset: read, clean, order, split, store."""
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from budgetrec.data.archives import Report
+from budgetrec.data.cleaning import Cleaning, Step, filter_rare, filter_ratings, filter_repeats
+from budgetrec.data.ordering import sequence_order
+from budgetrec.data.readers import Columns, Events, Read, find_files, read_events
+from budgetrec.data.splits import LeaveOneOut, Part, Parts, Rows, Split
+from budgetrec.data.store import MARKER, Dataset
+from budgetrec.data.times import as_date
+from budgetrec.errors import DataError
+from budgetrec.files import check_free, new_folder
+
+
+def prepare(
+    inputs: Path | str | Sequence[Path | str],
+    output: Path | str,
+    *,
+    layout: str = "auto",
+    columns: Columns | None = None,
+    file_order: bool = False,
+    header: bool = True,
+    drop_nulls: bool = False,
+    cleaning: Cleaning | None = None,
+    split: Split | None = None,
+    overwrite: bool = False,
+    report: Report = lambda stage: None,
+) -> Dataset:
+    """Read interactions, clean and split them, and store them in the folder `output`.
+
+    `inputs` is a file, several files or a folder, in any layout that `budgetrec.data.formats` knows.
+    Without `cleaning` nothing is left out; without `split` it is leave-one-out. `report` is called with the
+    name of each stage. The folder is written whole or not at all.
+    """
+    output = Path(output)
+    cleaning = cleaning or Cleaning()
+    split = split or LeaveOneOut()
+    paths = [Path(inputs)] if isinstance(inputs, Path | str) else [Path(path) for path in inputs]
+    check_free(output, overwrite=overwrite, marker=MARKER)
+    files = find_files(paths)
+    with new_folder(output, overwrite=overwrite, marker=MARKER) as folder, ThreadPoolExecutor(1) as pool:
+        source = pool.submit(describe_source, files)
+        workspace = folder / "unpacked"
+        workspace.mkdir()
+        try:
+            read = read_events(
+                files,
+                workspace=workspace,
+                layout=layout,
+                columns=columns,
+                file_order=file_order,
+                header=header,
+                with_ratings=cleaning.rating_above is not None,
+                drop_nulls=drop_nulls,
+                report=report,
+            )
+        finally:
+            shutil.rmtree(workspace)
+        steps = clean(read, cleaning, report)
+        report("splitting")
+        dataset = build(
+            read.events,
+            split,
+            {
+                "source": {**source.result(), "layout": read.layout, "columns": read.columns},
+                "cleaning": asdict(cleaning),
+                "steps": [asdict(step) for step in steps],
+            },
+        )
+        report("writing")
+        dataset.save(folder)
+    return Dataset.open(output)
+
+
+def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
+    """Filter the events and put them in the order of sequences; tell what each step took."""
+    events = read.events
+    steps = [Step("read", read.rows, read.rows)]
+    if len(events) < read.rows:
+        steps.append(Step("rows with nothing missing", read.rows, len(events)))
+    if len(events) == 0:
+        raise DataError(f"none of the {read.rows:,} rows has a user, an item and a time. Check the columns.")
+    if cleaning.rating_above is not None:
+        report("filtering")
+        steps.append(filter_ratings(events, cleaning.rating_above))
+        events.ratings = None
+    report("ordering")
+    _number_users_by_label(events)
+    order = sequence_order(events.users, events.times)
+    if order is not None:
+        events.keep(order)
+    report("filtering")
+    if cleaning.repeats == "first":
+        steps.append(filter_repeats(events))
+    steps += filter_rare(
+        events, min_user=cleaning.min_user, min_item=cleaning.min_item, one_pass=cleaning.one_pass
+    )
+    return steps
+
+
+def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
+    """Split events that are in the order of sequences, number users and items, and count."""
+    starts = np.flatnonzero(np.diff(events.users, prepend=-1))
+    offsets = np.append(starts, len(events)).astype(np.int64)
+    parts = split.parts(Rows(offsets, events.items, events.times, len(events.item_labels)))
+    if not (parts == Part.TRAIN).any():
+        raise DataError("the split leaves nothing to train on. Choose another split or smaller shares.")
+    kept = parts != Part.DROPPED
+    if not kept.all():
+        events.keep(kept)
+        parts = parts[kept]
+        starts = np.flatnonzero(np.diff(events.users, prepend=-1))
+        offsets = np.append(starts, len(events)).astype(np.int64)
+    trained = np.concatenate([[0], np.cumsum(parts == Part.TRAIN)])
+    item_labels, train_counts = _number_items_by_count(events, parts)
+    dataset = Dataset(
+        items=events.items,
+        offsets=offsets,
+        train_stops=offsets[:-1] + np.diff(trained[offsets]),
+        validation_targets=np.flatnonzero(parts == Part.VALIDATION_TARGET),
+        test_targets=np.flatnonzero(parts == Part.TEST_TARGET),
+        user_labels=_typed(events.user_labels.gather(events.users[starts])),
+        item_labels=item_labels,
+        train_counts=train_counts,
+        info={},
+    )
+    dataset.info.update(statistics=_statistics(dataset, events), split=split.describe(), **info)
+    return dataset
+
+
+def describe_source(files: list[Path]) -> dict[str, Any]:
+    """Give names, size and SHA-256: that of the file, or of the list of the files' own for several."""
+    digests = []
+    for path in files:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    names = [path.name for path in files]
+    together = digests[0] if len(files) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return {
+        "files": names if len(names) <= 10 else [*names[:3], f"... {len(names) - 4:,} more", names[-1]],
+        "bytes": sum(path.stat().st_size for path in files),
+        "sha256": together,
+    }
+
+
+def _number_users_by_label(events: Events) -> None:
+    """Renumber users in the order of their labels, so that the result does not hang on how it was read."""
+    order = _typed(events.user_labels).arg_sort().to_numpy()
+    numbers = np.empty(len(order), np.int32)
+    numbers[order] = np.arange(len(order), dtype=np.int32)
+    events.users = numbers[events.users]
+    events.user_labels = events.user_labels.gather(order)
+
+
+def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDArray[np.int64]]:
+    """Renumber items that are left, those trained on most often first, then in the order of their labels."""
+    size = len(events.item_labels)
+    train_counts = np.bincount(events.items[parts == Part.TRAIN], minlength=size)
+    present = np.flatnonzero(np.bincount(events.items, minlength=size))
+    by_label = _typed(events.item_labels.gather(present)).arg_sort().to_numpy()
+    present = present[by_label]
+    present = present[np.argsort(-train_counts[present], kind="stable")]
+    numbers = np.full(size, -1, np.int32)
+    numbers[present] = np.arange(len(present), dtype=np.int32)
+    events.items = numbers[events.items]
+    return _typed(events.item_labels.gather(present)), train_counts[present]
+
+
+def _typed(labels: pl.Series) -> pl.Series:
+    """Labels that are all plain whole numbers become int64, so that they sort and join as numbers."""
+    if labels.str.contains(r"^(0|-?[1-9][0-9]{0,17})$").all():
+        return labels.cast(pl.Int64)
+    return labels
+
+
+def _statistics(dataset: Dataset, events: Events) -> dict[str, Any]:
+    lengths = np.diff(dataset.offsets)
+    users, items, rows = dataset.num_users, dataset.num_items, len(dataset.items)
+    statistics: dict[str, Any] = {
+        "users": users,
+        "items": items,
+        "interactions": rows,
+        "density": rows / (users * items),
+        "mean_length": float(lengths.mean()),
+        "median_length": float(np.median(lengths)),
+        "max_length": int(lengths.max()),
+        "train_interactions": int((dataset.train_stops - dataset.offsets[:-1]).sum()),
+        "validation_users": len(dataset.validation_targets),
+        "test_users": len(dataset.test_targets),
+    }
+    if events.times is not None:
+        first, last = int(events.times.min()), int(events.times.max())
+        unit = events.time_unit
+        statistics["time"] = {
+            "unit": unit,
+            "first": as_date(first, unit) or first,
+            "last": as_date(last, unit) or last,
+        }
+    return statistics

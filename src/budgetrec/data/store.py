@@ -1,0 +1,184 @@
+"""The prepared dataset: a folder of flat arrays that are mapped into memory, never read whole.
+
+::
+
+    items.npy               int32, all sequences one after the other
+    offsets.npy             int64, sequence u is items[offsets[u]:offsets[u + 1]]
+    train_stops.npy         int64, of which items[offsets[u]:train_stops[u]] is trained on
+    validation_targets.npy  int64, places in items of what is to be predicted
+    test_targets.npy        int64, the same for the test
+    users.parquet           row u: what the source calls user u
+    items.parquet           row i: what the source calls item i, and how often it is trained on
+    dataset.json            statistics, filters, split, source checksum, format version
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from budgetrec.errors import DataError
+
+FORMAT = "budgetrec-dataset"
+VERSION = 1
+MARKER = "dataset.json"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is to be predicted: each the place of an item, whose history is its sequence before it."""
+
+    users: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Sequences of items, split into training, validation and test.
+
+    Users and items are numbered from 0; items by how often they are trained on, the commonest first.
+    """
+
+    items: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    train_stops: NDArray[np.int64]
+    validation_targets: NDArray[np.int64]
+    test_targets: NDArray[np.int64]
+    user_labels: pl.Series
+    item_labels: pl.Series
+    train_counts: NDArray[np.int64]
+    info: dict[str, Any]
+
+    @property
+    def num_users(self) -> int:
+        """How many sequences there are."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_items(self) -> int:
+        """How many items the catalogue has (K)."""
+        return len(self.item_labels)
+
+    def train_ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give where the training part of each sequence begins and ends in `items`."""
+        return self.offsets[:-1], self.train_stops
+
+    def validation(self) -> Targets:
+        """Give what is to be predicted for validation."""
+        return self._targets(self.validation_targets)
+
+    def test(self) -> Targets:
+        """Give what is to be predicted for the test."""
+        return self._targets(self.test_targets)
+
+    def _targets(self, places: NDArray[np.int64]) -> Targets:
+        users = np.searchsorted(self.offsets, places, side="right") - 1
+        return Targets(users, self.offsets[users], places)
+
+    def save(self, folder: Path) -> None:
+        """Write all files into an existing folder."""
+        for name, array in self._arrays():
+            _write_array(folder / f"{name}.npy", array)
+        pl.DataFrame({"user": self.user_labels}).write_parquet(folder / "users.parquet")
+        pl.DataFrame({"item": self.item_labels, "train_count": self.train_counts}).write_parquet(
+            folder / "items.parquet"
+        )
+        document = {"format": FORMAT, "version": VERSION, **self.info}
+        (folder / MARKER).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+    def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        for name in _ARRAYS:
+            yield name, getattr(self, name)
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Map a prepared dataset into memory."""
+        folder = Path(folder)
+        info = _read_info(folder)
+        try:
+            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+            users = pl.read_parquet(folder / "users.parquet")
+            items = pl.read_parquet(folder / "items.parquet")
+            dataset = cls(
+                **arrays,
+                user_labels=users["user"],
+                item_labels=items["item"],
+                train_counts=items["train_count"].to_numpy(),
+                info=info,
+            )
+        except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"{folder} is damaged: {_one_line(error)}. Prepare it again.") from error
+        _check(folder, dataset)
+        return dataset
+
+
+_ARRAYS = {
+    "items": np.int32,
+    "offsets": np.int64,
+    "train_stops": np.int64,
+    "validation_targets": np.int64,
+    "test_targets": np.int64,
+}
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    try:
+        info = json.loads((folder / MARKER).read_text("utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"{folder} is not a prepared dataset: it has no {MARKER}. Make one with budgetrec prepare."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / MARKER} cannot be read: {_one_line(error)}. Prepare it again.") from error
+    if not isinstance(info, dict) or info.pop("format", None) != FORMAT:
+        raise DataError(f"{folder / MARKER} is not of a prepared dataset. Make one with budgetrec prepare.")
+    version = info.pop("version", None)
+    if version != VERSION:
+        raise DataError(
+            f"{folder} has format version {version}, and this budgetrec reads {VERSION}. Prepare it again."
+        )
+    return info
+
+
+def _check(folder: Path, dataset: Dataset) -> None:
+    """Look at sizes and types only: a folder is written whole, so reading it all would tell no more."""
+    expected = dataset.info.get("statistics", {})
+    seen = {
+        "users": dataset.num_users,
+        "items": dataset.num_items,
+        "interactions": len(dataset.items),
+    }
+    for name, count in seen.items():
+        if expected.get(name) != count:
+            raise DataError(
+                f"{folder} is damaged: {MARKER} says {expected.get(name)} {name}, the arrays hold {count}. "
+                "Prepare it again."
+            )
+    for name, dtype in _ARRAYS.items():
+        if getattr(dataset, name).dtype != dtype or getattr(dataset, name).ndim != 1:
+            raise DataError(
+                f"{folder} is damaged: {name}.npy is not a row of {dtype.__name__}. Prepare it again."
+            )
+    if len(dataset.train_stops) != dataset.num_users or dataset.offsets[-1] != len(dataset.items):
+        raise DataError(f"{folder} is damaged: its offsets do not fit its items. Prepare it again.")
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a .npy file through Python's own file, which tells a full disk by its error number."""
+    array = np.ascontiguousarray(array)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -1,0 +1,100 @@
+"""Open files of every known layout as one lazy table; nothing is read before it is asked for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from budgetrec.data.formats import check_text, separator_of
+
+Scan = Callable[[Mapping[str, pl.DataType]], pl.LazyFrame]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A lazy table of interactions.
+
+    `scan` takes the types that columns shall be read as. `text` says that the file itself has no types,
+    so that a column can be read as whatever is asked for.
+    """
+
+    names: list[str]
+    scan: Scan
+    text: bool
+
+
+def open_table(files: list[Path], layout: str, *, header: bool) -> Table:
+    """Open plain files of one layout."""
+    if layout == "parquet":
+        lazy = pl.scan_parquet(files, glob=False)
+        return Table(lazy.collect_schema().names(), lambda read_as: lazy, text=False)
+    first_line = check_text(files[0])
+    if layout == "jsonl":
+        return _json_lines(files)
+    if layout == "netflix":
+        return Table(["user", "item", "time", "rating"], lambda read_as: _netflix(files, read_as), text=True)
+    if layout == "ml-1m":
+        # `::` is two separators with nothing between, so every second column is empty.
+        return _columns(files, ":", ["user", "", "item", "", "rating", "", "time"])
+    if layout == "ml-100k":
+        return _columns(files, "\t", ["user", "item", "rating", "time"])
+    if layout == "gowalla":
+        return _columns(files, "\t", ["user", "time", "", "", "item"])
+    if layout == "sasrec":
+        return _columns(files, " ", ["user", "item"])
+    separator = "\t" if layout == "tsv" else separator_of(first_line)
+    return _with_header(files, separator) if header else _without_header(files, separator, first_line)
+
+
+def _with_header(files: list[Path], separator: str) -> Table:
+    def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+        return pl.scan_csv(
+            files, separator=separator, schema_overrides=dict(read_as), infer_schema=False, glob=False
+        )
+
+    return Table(scan({}).collect_schema().names(), scan, text=True)
+
+
+def _without_header(files: list[Path], separator: str, first_line: str) -> Table:
+    return _columns(
+        files, separator, [f"column_{i + 1}" for i in range(first_line.count(separator) + 1)], quote='"'
+    )
+
+
+def _columns(files: list[Path], separator: str, names: list[str], quote: str | None = None) -> Table:
+    """Read columns that the layout names; an empty name is a column that is never looked at."""
+    filled = [name or f"unused_{i}" for i, name in enumerate(names)]
+
+    def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+        schema = {name: read_as.get(name, pl.String()) for name in filled}
+        return pl.scan_csv(
+            files, has_header=False, separator=separator, schema=schema, quote_char=quote, glob=False
+        )
+
+    return Table([name for name in names if name], scan, text=True)
+
+
+def _json_lines(files: list[Path]) -> Table:
+    def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+        # Ids may be numbers in one line and text in the next: as text both are read.
+        text = {name: pl.String() for name, dtype in read_as.items() if dtype.is_(pl.Categorical)}
+        return pl.scan_ndjson(files, schema_overrides=text, infer_schema_length=1000)
+
+    return Table(scan({}).collect_schema().names(), scan, text=False)
+
+
+def _netflix(files: list[Path], read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """Lines `movie:` open a block; lines `user,rating,date` follow it."""
+    lines = pl.scan_csv(
+        files,
+        has_header=False,
+        schema={"user": pl.String, "rating": read_as.get("rating", pl.String()), "time": pl.String},
+        quote_char=None,
+        missing_columns="insert",
+        glob=False,
+    )
+    opens_block = pl.col("user").str.ends_with(":")
+    return lines.with_columns(
+        item=pl.when(opens_block).then(pl.col("user").str.head(-1)).forward_fill()
+    ).filter(~opens_block)

@@ -1,0 +1,103 @@
+"""Read a column of times, whatever it is written in, as whole numbers that sort in time.
+
+Numbers are kept as they are, in their own unit: only their order matters to a sequence. Dates become
+microseconds since 1970 in UTC; a date without a zone is taken as UTC.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+# Longest and most exact first. `UTC` in words is how data warehouses export.
+_DATE_FORMATS = (
+    "%Y-%m-%dT%H:%M:%S%.f%#z",
+    "%Y-%m-%d %H:%M:%S%.f%#z",
+    "%Y-%m-%d %H:%M:%S%.f UTC",
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M%#z",
+    "%Y-%m-%d %H:%M%#z",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%d",
+    "%Y/%m/%d %H:%M:%S%.f",
+    "%Y/%m/%d",
+)
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class TimeParser:
+    """One way to read a column: the type to read it as, and what turns that into int64."""
+
+    name: str
+    read_as: pl.DataType
+    expression: pl.Expr
+    unit: str | None  # None: told by the size of the numbers
+
+
+def parsers_of_text(column: str) -> Iterator[TimeParser]:
+    """Give the ways to read a column of text, the fastest first."""
+    yield TimeParser("whole numbers", pl.Int64(), pl.col(column).cast(pl.Int64, strict=False), None)
+    yield TimeParser(
+        "numbers", pl.Float64(), _from_float(pl.col(column).cast(pl.Float64, strict=False)), "us"
+    )
+    for date_format in _DATE_FORMATS:
+        yield TimeParser(date_format, pl.String(), _from_text(pl.col(column), date_format), "us")
+    every = pl.coalesce(_from_text(pl.col(column), date_format) for date_format in _DATE_FORMATS)
+    yield TimeParser("dates", pl.String(), every, "us")
+
+
+def parser_of_type(column: str, dtype: pl.DataType) -> TimeParser | None:
+    """Give the way to read a typed column, or None where it is text or nothing of time."""
+    values = pl.col(column)
+    if dtype.is_integer():
+        return TimeParser("whole numbers", dtype, values.cast(pl.Int64, strict=False), None)
+    if dtype.is_float():
+        return TimeParser("numbers", dtype, _from_float(values), "us")
+    if isinstance(dtype, pl.Datetime):
+        return TimeParser("dates", dtype, values.to_physical(), dtype.time_unit)
+    if dtype == pl.Date:
+        return TimeParser("dates", dtype, values.to_physical().cast(pl.Int64) * 86_400, "s")
+    return None
+
+
+def unit_of(largest: int) -> str:
+    """Tell the unit of Unix times by their size; small numbers are mere positions.
+
+    >>> [unit_of(x) for x in (57, 978_300_760, 978_300_760_000)]
+    ['position', 's', 'ms']
+    """
+    for unit, limit in (("position", 10**8), ("s", 10**11), ("ms", 10**14), ("us", 10**17)):
+        if abs(largest) < limit:
+            return unit
+    return "ns"
+
+
+def as_date(time: int, unit: str) -> str | None:
+    """Write a time as an ISO date in UTC; None for a mere position or a year beyond the calendar.
+
+    >>> as_date(978_300_760, "s")
+    '2000-12-31T22:12:40Z'
+    """
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
+    if per_second is None:
+        return None
+    try:
+        date = datetime.fromtimestamp(0, UTC) + timedelta(seconds=time // per_second)
+    except OverflowError:
+        return None
+    return date.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _from_float(values: pl.Expr) -> pl.Expr:
+    """Numbers with a fraction are seconds; a size beyond that of microseconds cannot be a time."""
+    scaled = values * _MICROSECONDS
+    return pl.when(scaled.is_finite() & (scaled.abs() < 2.0**62)).then(scaled.round()).cast(pl.Int64)
+
+
+def _from_text(values: pl.Expr, date_format: str) -> pl.Expr:
+    parsed = values.str.strip_chars().str.to_datetime(date_format, time_unit="us", strict=False)
+    return parsed.dt.timestamp("us")
