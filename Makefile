@@ -17,7 +17,9 @@ setup: .venv/ready ## create .venv with everything that is needed
 	@touch $@
 
 demo: .venv/ready ## run the main job on generated data
-	$(BIN)/python -m budgetrec.demo
+	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite
+	$(BIN)/budgetrec prepare build/demo/raw/events.parquet --output build/demo/dataset --overwrite
+	$(BIN)/budgetrec data show build/demo/dataset
 
 lint: .venv/ready ## style and types
 	$(BIN)/ruff check .

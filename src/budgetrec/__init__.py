@@ -1,5 +1,55 @@
-"""Train sequential recommenders inside a memory budget."""
+"""Train sequential recommenders inside a memory budget.
+
+The names below are the whole public interface; each is imported when it is first used, so that
+`import budgetrec` and the command line start at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from budgetrec._version import __version__
+from budgetrec.errors import BudgetrecError
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from budgetrec.data.batches import TrainingBatches
+    from budgetrec.data.cleaning import Cleaning
+    from budgetrec.data.prepare import prepare
+    from budgetrec.data.readers import Columns
+    from budgetrec.data.splits import LeaveOneOut, Temporal, TemporalUsers
+    from budgetrec.data.store import Dataset
+
+__all__ = [
+    "BudgetrecError",
+    "Cleaning",
+    "Columns",
+    "Dataset",
+    "LeaveOneOut",
+    "Temporal",
+    "TemporalUsers",
+    "TrainingBatches",
+    "__version__",
+    "prepare",
+]
+
+_HOMES = {
+    "Cleaning": "budgetrec.data.cleaning",
+    "Columns": "budgetrec.data.readers",
+    "Dataset": "budgetrec.data.store",
+    "LeaveOneOut": "budgetrec.data.splits",
+    "Temporal": "budgetrec.data.splits",
+    "TemporalUsers": "budgetrec.data.splits",
+    "TrainingBatches": "budgetrec.data.batches",
+    "prepare": "budgetrec.data.prepare",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'budgetrec' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -23,6 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -54,7 +55,7 @@ def run(arguments: list[str]) -> int:
         print_error(str(error))
         return 2
     except typer.TyperException as error:
-        print_error(f"{error.format_message()} Try --help.")
+        print_error(f"{error.format_message().rstrip('.')}. Try --help.")
         return 2
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted; nothing half-written was left behind.")
@@ -81,4 +82,4 @@ def main() -> None:
 
 
 # The commands register themselves on the app above, so they are imported after it.
-# One import a line of the table of contents: prepare, data.
+from budgetrec.cli import data, prepare  # noqa: E402, F401

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
@@ -16,11 +17,24 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
-# Plain text may hold square brackets and numbers (item ids, paths): no markup, no highlighting.
-stdout = Console(highlight=False, markup=False, emoji=False)
-stderr = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+class _PlainConsole(Console):
+    """A console for text that may hold brackets and numbers (ids, paths): no markup, no highlighting.
+
+    Lines are never wrapped, and in a pipe tables are as wide as they need.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        if not self.is_terminal:
+            self.width = 200
+
+
+stdout = _PlainConsole(stderr=False)
+stderr = _PlainConsole(stderr=True)
 
 
 def print_json(result: dict[str, Any]) -> None:
@@ -30,7 +44,7 @@ def print_json(result: dict[str, Any]) -> None:
 
 def print_error(message: str) -> None:
     """Print one sentence on stderr, never wrapped, so that it can be searched for."""
-    stderr.print(f"budgetrec: {message}", soft_wrap=True, style="red")
+    stderr.print(f"budgetrec: {message}", style="red")
 
 
 @contextmanager
@@ -89,3 +103,49 @@ class Counter:
     def __call__(self, done: int = 1) -> None:
         """Say that `done` more pieces are finished."""
         self._progress.advance(self._task, done)
+
+
+@contextmanager
+def download_bar(description: str) -> Iterator["DownloadBar"]:
+    """Show bytes, speed and time left of a download."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    )
+    with progress:
+        yield DownloadBar(progress, progress.add_task(description, total=None))
+
+
+class DownloadBar:
+    """Follows a download through the four calls that pooch makes."""
+
+    def __init__(self, progress: Progress, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+
+    @property
+    def total(self) -> int:
+        """How many bytes will come."""
+        return int(self._progress.tasks[0].total or 0)
+
+    @total.setter
+    def total(self, count: int) -> None:
+        self._progress.update(self._task, total=count)
+
+    def update(self, n: int) -> None:
+        """Say that `n` more bytes came."""
+        self._progress.advance(self._task, n)
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._progress.reset(self._task)
+
+    def close(self) -> None:
+        """Nothing to do: the bar goes with its context."""

@@ -1,4 +1,4 @@
-r"""Generated interactions with a known truth, so that a trained model can be judged against the best possible.
+r"""Generated interactions with a known truth, to judge a trained model against the best possible one.
 
 Items live in clusters; within a cluster popularity falls by Zipf's law. A user moves from the cluster of the
 last item by a Markov chain all users share, or, with probability w, by a taste of their own:
@@ -66,9 +66,13 @@ class Truth:
         """Read what `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                weight = float(arrays["taste_weight"])
-                names = ("cluster_of", "popularity", "transitions", "tastes")
-                return cls(*(arrays[name] for name in names), taste_weight=weight)
+                return cls(
+                    cluster_of=arrays["cluster_of"],
+                    popularity=arrays["popularity"],
+                    transitions=arrays["transitions"],
+                    tastes=arrays["tastes"],
+                    taste_weight=float(arrays["taste_weight"]),
+                )
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{path} holds no truth of demo data ({error}). Make it again.") from error
 
@@ -103,7 +107,7 @@ def make_truth(*, num_users: int, num_items: int, seed: int) -> Truth:
     by_cluster = np.argsort(cluster_of, kind="stable")
     sizes = np.bincount(cluster_of, minlength=num_clusters)
     rank_in_cluster[by_cluster] = np.arange(num_items) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    popularity = 1.0 / (rank_in_cluster + 1.0)
+    popularity = np.asarray(1.0 / (rank_in_cluster + 1.0), np.float64)
     popularity /= np.bincount(cluster_of, popularity)[cluster_of]
 
     # Each cluster has a few likely next ones; a little goes everywhere.
@@ -204,7 +208,7 @@ def _draw_lengths(
         )
     weights = random.lognormal(0.0, 0.5, num_users)
     lengths = shortest + weights * (num_rows - shortest * num_users) / weights.sum()
-    whole = np.minimum(lengths.astype(np.int64), longest)
+    whole: NDArray[np.int64] = np.minimum(lengths.astype(np.int64), longest)
     # What rounding and the cap took is handed out one by one to whoever has room.
     while (missing := num_rows - int(whole.sum())) > 0:
         room = np.flatnonzero(whole < longest)

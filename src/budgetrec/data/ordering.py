@@ -51,7 +51,7 @@ def _order_in_block(users: NDArray[np.int32], times: NDArray[np.int64]) -> NDArr
     user_bits = int(users[-1] - users[0]).bit_length()
     if row_bits + time_bits + user_bits > 63:
         return np.asarray(np.lexsort((times, users)))
-    keys = (users - users[0]).astype(np.int64)
+    keys: NDArray[np.int64] = (users - users[0]).astype(np.int64)
     keys <<= time_bits
     keys |= times - earliest
     keys <<= row_bits

@@ -1,0 +1,40 @@
+"""A few numbers that tell what a dataset is like: how long sequences are, how uneven popularity is."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.data.store import Dataset
+
+
+def summarise(dataset: Dataset) -> dict[str, Any]:
+    """Give histograms over powers of two, and the share of the commonest items."""
+    counts = np.sort(dataset.train_counts)[::-1]
+    total = max(int(counts.sum()), 1)
+    top = {f"top_{share}_percent": _top_share(counts, share, total) for share in (1, 10, 50)}
+    return {
+        "sequence_lengths": histogram(np.diff(dataset.offsets)),
+        "item_train_counts": histogram(dataset.train_counts),
+        "share_of_training": top,
+    }
+
+
+def histogram(values: NDArray[np.int64]) -> list[dict[str, int]]:
+    """Count values by powers of two: 0, 1, 2 to 3, 4 to 7 and so on.
+
+    >>> histogram(np.array([1, 1, 3, 5]))[-1]
+    {'from': 4, 'to': 7, 'count': 1}
+    """
+    exponents = np.where(values > 0, np.log2(np.maximum(values, 1)).astype(np.int64), -1)
+    bins = np.arange(exponents.min(), exponents.max() + 1)
+    counts = np.bincount(exponents - bins[0], minlength=len(bins))
+    return [
+        {"from": 2**b if b >= 0 else 0, "to": 2 ** (b + 1) - 1 if b >= 0 else 0, "count": int(count)}
+        for b, count in zip(bins.tolist(), counts, strict=True)
+    ]
+
+
+def _top_share(sorted_counts: NDArray[np.int64], percent: int, total: int) -> float:
+    head = max(1, len(sorted_counts) * percent // 100)
+    return float(sorted_counts[:head].sum() / total)
