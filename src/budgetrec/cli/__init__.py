@@ -26,6 +26,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_TYPER_INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -58,8 +60,7 @@ def run(arguments: list[str]) -> int:
         print_error(f"{error.format_message().rstrip('.')}. Try --help.")
         return 2
     except (KeyboardInterrupt, typer.Abort):
-        print_error("interrupted; nothing half-written was left behind.")
-        return 2
+        return _tell_interrupt()
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not our failure, and stdout is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,7 +73,14 @@ def run(arguments: list[str]) -> int:
             "Set BUDGETREC_TRACEBACK=1 to see where, and please report it."
         )
         return 1
+    if code == _TYPER_INTERRUPTED:
+        return _tell_interrupt()
     return code if isinstance(code, int) else 0
+
+
+def _tell_interrupt() -> int:
+    print_error("interrupted; nothing half-written was left behind.")
+    return 2
 
 
 def main() -> None:

@@ -2,8 +2,10 @@
 
 import hashlib
 import shutil
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -49,8 +51,14 @@ def prepare(
     paths = [Path(inputs)] if isinstance(inputs, Path | str) else [Path(path) for path in inputs]
     check_free(output, overwrite=overwrite, marker=MARKER)
     files = find_files(paths)
-    with new_folder(output, overwrite=overwrite, marker=MARKER) as folder, ThreadPoolExecutor(1) as pool:
-        source = pool.submit(describe_source, files)
+    stop = threading.Event()
+    with (
+        ThreadPoolExecutor(1) as pool,
+        ExitStack() as on_exit,
+        new_folder(output, overwrite=overwrite, marker=MARKER) as folder,
+    ):
+        on_exit.callback(stop.set)  # so that a failure does not wait for the checksum of a large file
+        source = pool.submit(describe_source, files, stop)
         workspace = folder / "unpacked"
         workspace.mkdir()
         try:
@@ -139,12 +147,18 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
     return dataset
 
 
-def describe_source(files: list[Path]) -> dict[str, Any]:
-    """Give names, size and SHA-256: that of the file, or of the list of the files' own for several."""
+def describe_source(files: list[Path], stop: threading.Event | None = None) -> dict[str, Any]:
+    """Give names, size and SHA-256: that of the file, or of the list of the files' own for several.
+
+    Setting `stop` ends the reading early, when nobody waits for the result any more.
+    """
     digests = []
     for path in files:
+        digest = hashlib.sha256()
         with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+            while (chunk := file.read(1 << 20)) and not (stop and stop.is_set()):
+                digest.update(chunk)
+        digests.append(digest.hexdigest())
     names = [path.name for path in files]
     together = digests[0] if len(files) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
     return {

@@ -1,0 +1,300 @@
+"""Bad input gets one sentence that says what to do, exit code 2, and nothing is left behind."""
+
+import gzip
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+import zstandard
+
+from tests.conftest import frame_of, write_csv
+
+GOOD = [(1, "a", 1), (1, "b", 2), (2, "a", 3)]
+
+
+@pytest.fixture
+def prepare_refused(refused, tmp_path):
+    """Prepare a source that must be refused; give the sentence."""
+    return lambda source, *options: refused("prepare", source, "-o", tmp_path / "dataset", *options)
+
+
+def test_no_such_file(prepare_refused, tmp_path):
+    """The path is repeated."""
+    assert "there is no file" in prepare_refused(tmp_path / "nothing.csv")
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_empty_file(prepare_refused, tmp_path, content):
+    """An empty file, or one of blank lines."""
+    path = tmp_path / "e.csv"
+    path.write_text(content)
+    assert "is empty" in prepare_refused(path)
+
+
+def test_empty_folder(prepare_refused, tmp_path):
+    """A folder without files."""
+    (tmp_path / "raw").mkdir()
+    assert "folder without files" in prepare_refused(tmp_path / "raw")
+
+
+def test_header_only(prepare_refused, tmp_path):
+    """A header and no rows."""
+    assert "header but no rows" in prepare_refused(write_csv(tmp_path / "e.csv", []))
+
+
+def test_missing_column_names_those_found(prepare_refused, tmp_path):
+    """What was found is listed, and the option to pass is named."""
+    path = write_csv(tmp_path / "e.csv", GOOD, header="who,what,timestamp")
+    sentence = prepare_refused(path)
+    assert "found: who, what, timestamp" in sentence
+    assert "--user-column" in sentence
+    assert "'nope'" in prepare_refused(path, "--user-column", "nope")
+
+
+def test_missing_time_column_offers_the_order_of_the_file(prepare_refused, tmp_path):
+    """Files without times are common; the way on is named."""
+    path = write_csv(tmp_path / "e.csv", GOOD, header="user,item,position")
+    assert "--file-order" in prepare_refused(path)
+
+
+@pytest.mark.parametrize(("column", "row"), [("user", ",a,1"), ("item", "1,,1"), ("time", "1,a,")])
+def test_nulls_are_counted_and_can_be_dropped(prepare_refused, budgetrec, tmp_path, column, row):
+    """Rows without user, item or time are counted; --drop-nulls leaves them out and reports it."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    path.write_text(path.read_text() + row + "\n")
+    sentence = prepare_refused(path)
+    assert f"1 without {column}, of 4" in sentence
+    assert "--drop-nulls" in sentence
+    answer = budgetrec("prepare", path, "-o", tmp_path / "dataset", "--drop-nulls")
+    assert answer.code == 0
+    assert "rows with nothing missing" in answer.out
+
+
+def test_unreadable_time_names_value_row_and_column(prepare_refused, tmp_path):
+    """The first of them is shown."""
+    path = write_csv(tmp_path / "e.csv", [*GOOD, (3, "c", "yesterday"), (3, "d", "soon")])
+    sentence = prepare_refused(path)
+    assert "2 times that cannot be read" in sentence
+    assert "row 4: 'yesterday' in column 'timestamp'" in sentence
+
+
+def test_a_column_that_holds_no_times(prepare_refused, tmp_path):
+    """A Parquet column of lists is no time."""
+    frame_of(GOOD).with_columns(timestamp=pl.lit([[1], [2], [3]]).explode().implode()).write_parquet(
+        tmp_path / "e.parquet"
+    )
+    assert "holds no times" in prepare_refused(tmp_path / "e.parquet")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)]
+)
+def test_truncated_compressed_file(prepare_refused, tmp_path, suffix, pack):
+    """Half a file is never taken for a whole one."""
+    path = tmp_path / f"e.csv{suffix}"
+    rows = "".join(f"{u},{u * 7919 % 10007},{u}\n" for u in range(20_000))
+    whole = pack(("user,item,timestamp\n" + rows).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "cut short or damaged" in prepare_refused(path)
+
+
+@pytest.mark.parametrize("content", [b"PAR1" + b"x" * 100, b"no parquet at all"])
+def test_broken_parquet(prepare_refused, tmp_path, content):
+    """A Parquet file with a broken end, or none at all."""
+    path = tmp_path / "e.parquet"
+    path.write_bytes(content)
+    assert "cannot be read as parquet" in prepare_refused(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../ratings.csv", "/etc/ratings.csv", "a/../../ratings.csv", "..\\ratings.csv"]
+)
+def test_zip_member_that_points_outside(prepare_refused, tmp_path, name):
+    """The archive is refused as a whole and nothing of it is written anywhere."""
+    path = tmp_path / "e.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ratings.csv", "user,item,timestamp\n1,1,1\n")
+        archive.writestr(name, "user,item,timestamp\n1,1,1\n")
+    assert "points outside its folder" in prepare_refused(path)
+
+
+def test_tar_member_that_points_outside(prepare_refused, tmp_path):
+    """The same for tar."""
+    inner = tmp_path / "mv_0000001.txt"
+    inner.write_text("1:\n1,1,2005-01-01\n")
+    path = tmp_path / "e.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(inner, "../mv_0000001.txt")
+    assert "points outside its folder" in prepare_refused(path)
+
+
+def test_truncated_zip_and_tar(prepare_refused, tmp_path):
+    """An archive that was not fetched to its end."""
+    path = write_csv(tmp_path / "ratings.csv", [(i, i, i) for i in range(5000)])
+    with zipfile.ZipFile(tmp_path / "e.zip", "w") as archive:
+        archive.write(path, "ratings.csv")
+    with tarfile.open(tmp_path / "e.tar", "w") as tar:
+        tar.add(path, "ratings.csv")
+    for name in ("e.zip", "e.tar"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        assert "is not a whole" in prepare_refused(tmp_path / name)
+
+
+def test_archive_without_interactions(prepare_refused, tmp_path):
+    """What it holds is listed."""
+    with zipfile.ZipFile(tmp_path / "e.zip", "w") as archive:
+        archive.writestr("a/photo.png", "x")
+        archive.writestr("a/b.csv", "x")
+        archive.writestr("a/c.csv", "x")
+    assert "a/b.csv, a/c.csv, a/photo.png" in prepare_refused(tmp_path / "e.zip")
+
+
+@pytest.mark.parametrize("content", [bytes(range(256)) * 20, b"user,item,timestamp\n\x00\x01\x02\n"])
+def test_binary_file_called_csv(prepare_refused, tmp_path, content):
+    """Binary is seen before it is parsed."""
+    path = tmp_path / "e.csv"
+    path.write_bytes(content)
+    assert "Pass" in prepare_refused(path)
+
+
+def test_lines_with_too_many_fields(prepare_refused, tmp_path):
+    """A line that does not fit its header is not cut to fit."""
+    path = write_csv(tmp_path / "e.csv", [*GOOD, (1, "a", 1, "extra")])
+    assert "cannot be read as csv" in prepare_refused(path)
+
+
+def test_files_of_different_kinds(refused, tmp_path):
+    """CSV and Parquet in one call."""
+    write_csv(tmp_path / "a.csv", GOOD)
+    frame_of(GOOD).write_parquet(tmp_path / "b.parquet")
+    sentence = refused("prepare", tmp_path / "a.csv", tmp_path / "b.parquet", "-o", tmp_path / "dataset")
+    assert "different kinds" in sentence
+
+
+def test_output_exists(refused, budgetrec, tmp_path):
+    """An existing folder is replaced only with --overwrite, and only if it is a dataset."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    assert budgetrec("prepare", path, "-o", tmp_path / "dataset").code == 0
+    assert "--overwrite" in refused("prepare", path, "-o", tmp_path / "dataset")
+    assert budgetrec("prepare", path, "-o", tmp_path / "dataset", "--overwrite").code == 0
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "letter.txt").write_text("dear")
+    sentence = refused("prepare", path, "-o", tmp_path / "precious", "--overwrite")
+    assert "holds other files" in sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        (["--min-user", "100"], "users with 100 and items with 1 or more"),
+        (["--min-item", "9", "--one-pass"], "items with 9 or more"),
+        (["--rating-above", "5"], "rating above 5"),
+    ],
+)
+def test_everything_filtered_away_names_the_step(prepare_refused, tmp_path, options, step):
+    """The step that took the last rows is named."""
+    path = write_csv(tmp_path / "e.csv", [(*row, 4) for row in GOOD], header="user,item,timestamp,rating")
+    sentence = prepare_refused(path, *options)
+    assert "everything was filtered away" in sentence
+    assert step in sentence
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--format", "excel"],
+        ["--split", "random"],
+        ["--split", "temporal", "--test-share", "1.5"],
+        ["--test-share", "0.1"],
+        ["--min-user", "0"],
+        ["--min-user", "many"],
+        ["--repeats", "last"],
+    ],
+)
+def test_options_out_of_range(prepare_refused, tmp_path, options):
+    """A wrong word or number is refused, and so is one that would do nothing."""
+    prepare_refused(write_csv(tmp_path / "e.csv", GOOD), *options)
+
+
+def _run_limited(arguments: list[str], limit_bytes: int) -> subprocess.CompletedProcess[str]:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    return subprocess.run(
+        [sys.executable, "-m", "budgetrec", *arguments],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain", "compressed"])
+def test_a_disk_that_fills(tmp_path, kind):
+    """No room, while writing arrays or while unpacking: one sentence, and nothing half-written."""
+    path = write_csv(tmp_path / "e.csv", [(u, i, i) for u in range(300) for i in range(300)])
+    if kind == "compressed":
+        packed = tmp_path / "e.csv.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+        path = packed
+    before = sorted(tmp_path.rglob("*"))
+    done = _run_limited(["prepare", str(path), "-o", str(tmp_path / "dataset")], limit_bytes=100_000)
+    assert done.returncode == 2, done.stderr
+    assert "no room left" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_in_the_middle(tmp_path, how):
+    """Ctrl-C or a polite kill while it works: exit 2 and nothing left."""
+    pipe = tmp_path / "source"
+    pipe.mkdir()
+    path = pipe / "e.csv.gz"
+    os.mkfifo(path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "budgetrec", "prepare", str(path), "-o", str(tmp_path / "dataset")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # The command waits in the middle of its work for a source that never ends.
+    with path.open("wb") as source:
+        source.write(gzip.compress(b"user,item,timestamp\n")[:10])
+        source.flush()
+        _wait_for(lambda: any(p.name.startswith(".dataset.partial") for p in tmp_path.iterdir()))
+        time.sleep(0.2)
+        process.send_signal(how)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 2, err
+    assert "interrupted" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+def _wait_for(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the command never began"
+        time.sleep(0.05)
+
+
+def test_a_fault_of_ours_is_one_sentence_and_exit_1(budgetrec, monkeypatch, tmp_path):
+    """Even a bug shows no traceback unless asked to."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("budgetrec.data.prepare.prepare", fail)
+    answer = budgetrec("prepare", Path("x"), "-o", tmp_path / "d")
+    assert answer.code == 1
+    assert "ZeroDivisionError: oops" in answer.err
+    assert answer.err.count("\n") == 1
