@@ -29,5 +29,12 @@ lint: .venv/ready ## style and types
 test: lint ## everything CI checks
 	$(BIN)/pytest -q
 
+.venv/bench-ready: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+bench-data: .venv/bench-ready ## prepare and iterate 20 million rows against pandas and a DataLoader
+	$(BIN)/python benchmarks/data.py --record benchmarks/results/data.md
+
 clean: ## remove what the other commands made
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budgetrec.data import ordering
-from budgetrec.data.ordering import sequence_order
-
-
-def _expected(users, times):
-    return sorted(range(len(users)), key=lambda row: (users[row], times[row], row))
+from budgetrec.data.ordering import sort_into_sequences
 
 
 @given(
@@ -25,13 +21,15 @@ def test_the_order_is_that_of_a_stable_sort_by_user_and_time(rows, block):
     """Any times, any number of ties, blocks smaller and larger than a user."""
     users = np.array([user for user, _ in rows], np.int32)
     times = np.array([time for _, time in rows], np.int64)
+    places = np.arange(len(rows), dtype=np.int32)
     before = ordering._BLOCK_ROWS
     ordering._BLOCK_ROWS = block
     try:
-        order = sequence_order(users, times)
+        columns = sort_into_sequences(users, places, times)
     finally:
         ordering._BLOCK_ROWS = before
-    assert order.tolist() == _expected(users, times)
+    expected = sorted(zip(users, times, places, strict=True))
+    assert list(zip(columns[0], columns[2], columns[1], strict=True)) == expected
 
 
 @pytest.mark.parametrize("unit", [1, 1000, 10**9])
@@ -40,11 +38,12 @@ def test_large_unsorted_data_is_ordered(unit):
     random = np.random.default_rng(0)
     users = random.integers(0, 3000, 200_000).astype(np.int32)
     times = random.integers(0, 600_000_000, 200_000) * unit
-    order = sequence_order(users, times)
-    assert np.array_equal(order, np.lexsort((times, users)))
+    _, places, _ = sort_into_sequences(users, np.arange(200_000, dtype=np.int32), times)
+    assert np.array_equal(places, np.lexsort((times, users)))
 
 
 def test_rows_without_times_are_grouped_by_user():
-    """The order of the source stays; rows in order already need no work."""
-    assert sequence_order(np.array([2, 1, 2, 1], np.int32), None).tolist() == [1, 3, 0, 2]
-    assert sequence_order(np.array([1, 1, 2], np.int32), None) is None
+    """The order of the source stays."""
+    places = np.arange(4, dtype=np.int32)
+    assert sort_into_sequences(np.array([2, 1, 2, 1], np.int32), places, None)[1].tolist() == [1, 3, 0, 2]
+    assert sort_into_sequences(np.array([1, 1, 2, 3], np.int32), places, None)[1].tolist() == [0, 1, 2, 3]

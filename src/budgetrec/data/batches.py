@@ -6,6 +6,7 @@ real; ids under padding are 0 and mean nothing.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ class TrainingBatches:
             raise ArgumentError(f"windows is {windows!r}. Pass last or all.")
         self.batch_size = batch_size
         self.max_length = max_length
-        self._items = dataset.items
+        self._items = np.asarray(dataset.items)  # still mapped, without the cost of a subclass
         self._begins, self._lengths = _windows(dataset, max_length, every=windows == "all")
         self._group_by_length = group_by_length
         if len(self._begins) == 0:
@@ -89,7 +90,7 @@ class TrainingBatches:
     @property
     def num_targets(self) -> int:
         """How many targets an epoch has."""
-        return int((self._lengths - 1).sum())
+        return int(self._lengths.sum()) - self.num_sequences
 
     def epoch(self, generator: torch.Generator, *, skip: int = 0) -> Iterator[Batch]:
         """Give the batches of one epoch in the order that the generator draws; leave out the first `skip`.
@@ -105,17 +106,20 @@ class TrainingBatches:
         starts = np.arange(0, count, self.batch_size)
         bounds = np.stack([starts, np.minimum(starts + self.batch_size, count)], axis=1)
         if self._group_by_length:
-            pools = np.arange(count) // (self.batch_size * _POOL_BATCHES)
-            order = order[np.lexsort((self._lengths[order], pools))]
+            pool_size = self.batch_size * _POOL_BATCHES
+            for pool in (order[begin : begin + pool_size] for begin in range(0, count, pool_size)):
+                pool[:] = pool[np.argsort(self._lengths[pool], kind="stable")]
         return order, bounds[torch.randperm(len(bounds), generator=generator).numpy()]
 
     def _gather(self, sequences: NDArray[np.int64]) -> Batch:
         lengths = self._lengths[sequences]
-        ids, _ = _gather(self._items, self._begins[sequences], lengths, int(lengths.max()))
-        mask = np.arange(ids.shape[1] - 1) < lengths[:, None] - 1
-        return Batch(
-            torch.from_numpy(ids[:, :-1] * mask), torch.from_numpy(ids[:, 1:] * mask), torch.from_numpy(mask)
-        )
+        width = int(lengths.max())
+        ids = _gather(self._items, self._begins[sequences], width)
+        mask = np.arange(width - 1) < lengths[:, None] - 1
+        inputs, targets = ids[:, :-1], ids[:, 1:]
+        if lengths.min() < width:
+            inputs, targets = inputs * mask, targets * mask
+        return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(mask))
 
 
 def history_batches(
@@ -127,7 +131,9 @@ def history_batches(
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         places = targets.places[rows]
-        ids, mask = _gather(dataset.items, places - lengths[rows], lengths[rows], int(lengths[rows].max()))
+        width = int(lengths[rows].max())
+        ids = _gather(dataset.items, places - lengths[rows], width)
+        mask = np.arange(width) < lengths[rows][:, None]
         yield HistoryBatch(
             torch.from_numpy(ids * mask),
             torch.from_numpy(mask),
@@ -138,7 +144,7 @@ def history_batches(
 
 def _windows(
     dataset: Dataset, max_length: int, *, every: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.unsignedinteger[Any]]]:
     """Give begin and length of each window of at most `max_length` + 1 items that holds a target."""
     begins, ends = dataset.train_ranges()
     num_targets = np.maximum(ends - begins - 1, 0)
@@ -150,13 +156,10 @@ def _windows(
     from_end = np.arange(len(ends)) - first_of_sequence
     window_ends = ends - from_end * max_length
     window_begins = np.maximum(window_ends - max_length - 1, begins)
-    return window_begins, window_ends - window_begins
+    # Short numbers sort by radix.
+    return window_begins, (window_ends - window_begins).astype(np.min_scalar_type(max_length + 1))
 
 
-def _gather(
-    items: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Take `lengths[s]` items from `begins[s]` on into row s; the rest of a row is whatever comes after."""
-    columns = np.arange(width)
-    ids = np.take(items, begins[:, None] + columns, mode="clip").astype(np.int64)
-    return ids, columns < lengths[:, None]
+def _gather(items: NDArray[np.int32], begins: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """Take `width` items from `begins[s]` on into row s."""
+    return np.take(items, begins[:, None] + np.arange(width), mode="clip").astype(np.int64)

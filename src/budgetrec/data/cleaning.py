@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from budgetrec.data.readers import Events
+from budgetrec.data.readers import Events, count_codes
 from budgetrec.errors import ArgumentError, DataError
 
 
@@ -63,8 +63,8 @@ def filter_rare(events: Events, *, min_user: int, min_item: int, one_pass: bool)
     """Keep users and items with enough interactions."""
     if min_user == 1 and min_item == 1:
         return []
-    user_counts = np.bincount(events.users, minlength=len(events.user_labels))
-    item_counts = np.bincount(events.items, minlength=len(events.item_labels))
+    user_counts = count_codes(events.users, len(events.user_labels))
+    item_counts = count_codes(events.items, len(events.item_labels))
     if one_pass:
         steps = [_drop(events, f"items with {min_item} or more", user_counts, item_counts, 1, min_item)]
         return [

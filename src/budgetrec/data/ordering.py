@@ -8,30 +8,39 @@ from numpy.typing import NDArray
 _BLOCK_ROWS = 1 << 14  # small enough for a processor's cache and for keys of 63 bits
 
 
-def sequence_order(users: NDArray[np.int32], times: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-    """Give the row numbers in order of user, time and place in the source; None if they are in order.
+def sort_into_sequences(
+    users: NDArray[np.int32], items: NDArray[np.int32], times: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64] | None]:
+    """Give the columns in order of user, time and place in the source.
 
-    Sorting plain 64-bit numbers is several times faster than sorting rows by two columns. So user, time
-    and row are packed into one number, block by block of whole users; where they do not fit (microseconds
-    over many years), a two-key sort takes the block.
+    Sorting plain 64-bit numbers is several times faster than sorting rows by two columns, and blocks that fit
+    the processor's cache are faster than the whole. So rows are brought together by user first, if they are
+    not yet; then user, time and place are packed into one number, block by block of whole users. Where they
+    do not fit (nanoseconds over many years), a two-key sort takes the block.
     """
     rows = None if _ascending(users) else _grouped_rows(users)
+    if rows is not None:
+        users = users[rows]
     if times is None:
-        return rows
-    grouped = users if rows is None else users[rows]
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(grouped)) + 1, [len(users)]])
-    order = np.arange(len(users)) if rows is None else rows
-    # Cut at the first user that begins at or after each multiple of the block size.
-    wanted = np.arange(0, len(users), _BLOCK_ROWS)
-    cuts = np.unique(np.append(starts[np.searchsorted(starts, wanted)], len(users)))
-    for begin, end in pairwise(cuts):
-        block = order[begin:end]
-        block[:] = block[_order_in_block(grouped[begin:end], times[block])]
-    return order
+        return users, items if rows is None else items[rows], None
+    ordered_items, ordered_times = np.empty_like(items), np.empty_like(times)
+    for begin, end in pairwise(_cuts(users)):
+        block = slice(begin, end) if rows is None else rows[begin:end]
+        own_items, own_times = items[block], times[block]
+        order = _order_in_block(users[begin:end], own_times)
+        ordered_items[begin:end] = own_items[order]
+        ordered_times[begin:end] = own_times[order]
+    return users, ordered_items, ordered_times
 
 
 def _ascending(values: NDArray[np.int32]) -> bool:
     return bool(np.all(values[1:] >= values[:-1]))
+
+
+def _cuts(users: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Cut at the first row of the user who holds each multiple of the block size."""
+    wanted = np.arange(0, len(users), _BLOCK_ROWS)
+    return np.unique(np.append(np.searchsorted(users, users[wanted], side="left"), len(users)))
 
 
 def _grouped_rows(users: NDArray[np.int32]) -> NDArray[np.int64]:

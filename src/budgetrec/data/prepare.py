@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from budgetrec.data.archives import Report
 from budgetrec.data.cleaning import Cleaning, Step, filter_rare, filter_ratings, filter_repeats
-from budgetrec.data.ordering import sequence_order
-from budgetrec.data.readers import Columns, Events, Read, find_files, read_events
+from budgetrec.data.ordering import sort_into_sequences
+from budgetrec.data.readers import Columns, Events, Read, count_codes, find_files, read_events
 from budgetrec.data.splits import LeaveOneOut, Part, Parts, Rows, Split
 from budgetrec.data.store import MARKER, Dataset
 from budgetrec.data.times import as_date
@@ -105,9 +105,7 @@ def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
         events.ratings = None
     report("ordering")
     _number_users_by_label(events)
-    order = sequence_order(events.users, events.times)
-    if order is not None:
-        events.keep(order)
+    events.users, events.items, events.times = sort_into_sequences(events.users, events.items, events.times)
     report("filtering")
     if cleaning.repeats == "first":
         steps.append(filter_repeats(events))
@@ -119,8 +117,7 @@ def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
 
 def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
     """Split events that are in the order of sequences, number users and items, and count."""
-    starts = np.flatnonzero(np.diff(events.users, prepend=-1))
-    offsets = np.append(starts, len(events)).astype(np.int64)
+    offsets = _offsets(events.users)
     parts = split.parts(Rows(offsets, events.items, events.times, len(events.item_labels)))
     if not (parts == Part.TRAIN).any():
         raise DataError("the split leaves nothing to train on. Choose another split or smaller shares.")
@@ -128,14 +125,13 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
     if not kept.all():
         events.keep(kept)
         parts = parts[kept]
-        starts = np.flatnonzero(np.diff(events.users, prepend=-1))
-        offsets = np.append(starts, len(events)).astype(np.int64)
-    trained = np.concatenate([[0], np.cumsum(parts == Part.TRAIN)])
+        offsets = _offsets(events.users)
+    starts = offsets[:-1]
     item_labels, train_counts = _number_items_by_count(events, parts)
     dataset = Dataset(
         items=events.items,
         offsets=offsets,
-        train_stops=offsets[:-1] + np.diff(trained[offsets]),
+        train_stops=starts + np.add.reduceat(parts == Part.TRAIN, starts, dtype=np.int64),
         validation_targets=np.flatnonzero(parts == Part.VALIDATION_TARGET),
         test_targets=np.flatnonzero(parts == Part.TEST_TARGET),
         user_labels=_typed(events.user_labels.gather(events.users[starts])),
@@ -168,9 +164,16 @@ def describe_source(files: list[Path], stop: threading.Event | None = None) -> d
     }
 
 
+def _offsets(users: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Give where each user's rows begin, and the end of all."""
+    return np.concatenate([[0], np.flatnonzero(users[1:] != users[:-1]) + 1, [len(users)]])
+
+
 def _number_users_by_label(events: Events) -> None:
     """Renumber users in the order of their labels, so that the result does not hang on how it was read."""
     order = _typed(events.user_labels).arg_sort().to_numpy()
+    if np.all(order[1:] > order[:-1]):
+        return
     numbers = np.empty(len(order), np.int32)
     numbers[order] = np.arange(len(order), dtype=np.int32)
     events.users = numbers[events.users]
@@ -180,8 +183,9 @@ def _number_users_by_label(events: Events) -> None:
 def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDArray[np.int64]]:
     """Renumber items that are left, those trained on most often first, then in the order of their labels."""
     size = len(events.item_labels)
-    train_counts = np.bincount(events.items[parts == Part.TRAIN], minlength=size)
-    present = np.flatnonzero(np.bincount(events.items, minlength=size))
+    counts = count_codes(events.items, size)
+    train_counts = counts - count_codes(events.items[parts != Part.TRAIN], size)
+    present = np.flatnonzero(counts)
     by_label = _typed(events.item_labels.gather(present)).arg_sort().to_numpy()
     present = present[by_label]
     present = present[np.argsort(-train_counts[present], kind="stable")]

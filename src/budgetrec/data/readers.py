@@ -16,6 +16,7 @@ from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, un
 from budgetrec.errors import ArgumentError, DataError
 
 _SAMPLE_ROWS = 1000
+_COUNT_ROWS = 1 << 20
 # The usual names, compared without case, blanks, dashes, underscores and RecBole's `:type` endings.
 _USUAL_NAMES = {
     "user": "user userid uid customer customerid visitorid member memberid reviewerid account accountid "
@@ -52,12 +53,24 @@ class Events:
     def __len__(self) -> int:
         return len(self.users)
 
-    def keep(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> None:
-        """Keep only these rows: a mask, or row numbers in the order wanted."""
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Keep only these rows."""
         self.users = self.users[rows]
         self.items = self.items[rows]
         self.times = None if self.times is None else self.times[rows]
         self.ratings = None if self.ratings is None else self.ratings[rows]
+
+
+def count_codes(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+    """Count how often each of the numbers below `size` comes; in blocks, as numpy would copy all to int64.
+
+    >>> count_codes(np.array([0, 2, 2], np.int32), 4)
+    array([1, 0, 2, 0])
+    """
+    counts = np.zeros(size, np.int64)
+    for begin in range(0, len(codes), _COUNT_ROWS):
+        counts += np.bincount(codes[begin : begin + _COUNT_ROWS], minlength=size)
+    return counts
 
 
 @dataclass(frozen=True)
