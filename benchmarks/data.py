@@ -6,11 +6,11 @@ memory is the largest resident size of the process. `make bench-data` runs it an
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from machine import describe_machine
@@ -41,52 +41,67 @@ def generate(path: Path) -> None:
     ).sort("userId", "movieId", maintain_order=True).write_csv(path)
 
 
-def prepare_with_budgetrec(source: Path, folder: Path) -> None:
+def prepare_with_budgetrec(folder: Path) -> Callable[[], None]:
     """Read, filter to the 5-core, leave one out, store."""
     import budgetrec
 
+    prepare = budgetrec.prepare
     cleaning = budgetrec.Cleaning(min_user=5, min_item=5)
-    budgetrec.prepare(source, folder, cleaning=cleaning, overwrite=True)
+
+    def run() -> None:
+        prepare(folder / "ratings.csv", folder / "budgetrec", cleaning=cleaning, overwrite=True)
+
+    return run
 
 
-def prepare_with_pandas(source: Path, folder: Path) -> None:
+def prepare_with_pandas(folder: Path) -> Callable[[], None]:
     """Do the same as most people write it."""
     import numpy as np
     import pandas as pd
 
-    folder.mkdir(exist_ok=True)
-    ratings = pd.read_csv(source)
-    while True:
-        rows = len(ratings)
-        ratings = ratings[ratings.groupby("movieId")["movieId"].transform("size") >= 5]
-        ratings = ratings[ratings.groupby("userId")["userId"].transform("size") >= 5]
-        if len(ratings) == rows:
-            break
-    ratings = ratings.sort_values(["userId", "timestamp"], kind="stable")
-    ratings["user"], users = pd.factorize(ratings["userId"])
-    ratings["item"], items = pd.factorize(ratings["movieId"])
-    from_end = ratings.groupby("user").cumcount(ascending=False)
-    train, validation, test = ratings[from_end >= 2], ratings[from_end == 1], ratings[from_end == 0]
-    np.save(folder / "train.npy", train["item"].to_numpy(np.int32))
-    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(train.groupby("user").size())]))
-    np.save(folder / "validation.npy", validation["item"].to_numpy(np.int32))
-    np.save(folder / "test.npy", test["item"].to_numpy(np.int32))
-    pd.DataFrame({"user": users}).to_parquet(folder / "users.parquet")
-    pd.DataFrame({"item": items}).to_parquet(folder / "items.parquet")
+    out = folder / "pandas"
+    out.mkdir(exist_ok=True)
+
+    def run() -> None:
+        ratings = pd.read_csv(folder / "ratings.csv")
+        while True:
+            rows = len(ratings)
+            ratings = ratings[ratings.groupby("movieId")["movieId"].transform("size") >= 5]
+            ratings = ratings[ratings.groupby("userId")["userId"].transform("size") >= 5]
+            if len(ratings) == rows:
+                break
+        ratings = ratings.sort_values(["userId", "timestamp"], kind="stable")
+        ratings["user"], users = pd.factorize(ratings["userId"])
+        ratings["item"], items = pd.factorize(ratings["movieId"])
+        from_end = ratings.groupby("user").cumcount(ascending=False)
+        train, validation, test = ratings[from_end >= 2], ratings[from_end == 1], ratings[from_end == 0]
+        np.save(out / "train.npy", train["item"].to_numpy(np.int32))
+        np.save(out / "offsets.npy", np.concatenate([[0], np.cumsum(train.groupby("user").size())]))
+        np.save(out / "validation.npy", validation["item"].to_numpy(np.int32))
+        np.save(out / "test.npy", test["item"].to_numpy(np.int32))
+        pd.DataFrame({"user": users}).to_parquet(out / "users.parquet")
+        pd.DataFrame({"item": items}).to_parquet(out / "items.parquet")
+
+    return run
 
 
-def iterate_with_budgetrec(dataset_folder: Path) -> int:
-    """Go through one epoch; give the number of targets."""
+def iterate_with_budgetrec(folder: Path) -> Callable[[], None]:
+    """Go through one epoch of batches."""
     import torch
 
     import budgetrec
 
-    dataset = budgetrec.Dataset.open(dataset_folder)
+    dataset = budgetrec.Dataset.open(folder / "budgetrec")
     batches = budgetrec.TrainingBatches(dataset, batch_size=BATCH_SIZE, max_length=MAX_LENGTH)
-    return sum(batch.ids.numel() and 1 for batch in batches.epoch(torch.Generator().manual_seed(0)))
+
+    def run() -> None:
+        count = sum(1 for _ in batches.epoch(torch.Generator().manual_seed(0)))
+        check(count)
+
+    return run
 
 
-def iterate_with_dataloader(dataset_folder: Path) -> int:
+def iterate_with_dataloader(folder: Path) -> Callable[[], None]:
     """Do the same with a Dataset that gives one sequence, and a collate function that pads."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -94,16 +109,16 @@ def iterate_with_dataloader(dataset_folder: Path) -> int:
 
     import budgetrec
 
-    dataset = budgetrec.Dataset.open(dataset_folder)
-    begins, ends = dataset.train_ranges()
+    dataset = budgetrec.Dataset.open(folder / "budgetrec")
+    items = dataset.items.__array__()
+    begins, ends = (places.tolist() for places in dataset.train_ranges())
 
     class Sequences(torch.utils.data.Dataset[torch.Tensor]):
         def __len__(self) -> int:
             return len(begins)
 
         def __getitem__(self, index: int) -> torch.Tensor:
-            begin, end = begins[index], ends[index]
-            window = dataset.items[max(begin, end - MAX_LENGTH - 1) : end]
+            window = items[max(begins[index], ends[index] - MAX_LENGTH - 1) : ends[index]]
             return torch.tensor(window, dtype=torch.long)
 
     def collate(sequences: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -112,41 +127,37 @@ def iterate_with_dataloader(dataset_folder: Path) -> int:
         mask = torch.arange(padded.shape[1] - 1) < lengths[:, None] - 1
         return padded[:, :-1], padded[:, 1:], mask
 
-    loader = DataLoader(
-        Sequences(),
-        batch_size=BATCH_SIZE,
-        shuffle=True,
-        collate_fn=collate,
-        generator=torch.Generator().manual_seed(0),
-    )
-    return sum(1 for _ in loader)
+    def run() -> None:
+        generator = torch.Generator().manual_seed(0)
+        loader = DataLoader(
+            Sequences(), batch_size=BATCH_SIZE, shuffle=True, collate_fn=collate, generator=generator
+        )
+        check(sum(1 for _ in loader))
+
+    return run
+
+
+def check(num_batches: int) -> None:
+    """Stop if a contender left out work."""
+    if num_batches != -(-USERS // BATCH_SIZE):
+        raise SystemExit(f"expected {-(-USERS // BATCH_SIZE)} batches, saw {num_batches}")
 
 
 CONTENDERS = {
-    "prepare": (prepare_with_budgetrec, prepare_with_pandas),
-    "iterate": (iterate_with_budgetrec, iterate_with_dataloader),
+    "prepare": {"budgetrec": prepare_with_budgetrec, "pandas": prepare_with_pandas},
+    "iterate": {"budgetrec": iterate_with_budgetrec, "DataLoader": iterate_with_dataloader},
 }
 
 
-def measure_one(name: str, contender: int, folder: Path) -> None:
-    """Run one contender in this process and print its seconds and peak memory."""
-    import importlib
-
-    # Both sides import their libraries before the clock starts: we compare work, not imports.
-    for module in ("numpy", "polars", "budgetrec.data.prepare") if contender == 0 else ("numpy", "pandas"):
-        importlib.import_module(module)
-    if name == "iterate":
-        importlib.import_module("budgetrec.data.batches")
-        importlib.import_module("torch.utils.data")
-    run = CONTENDERS[name][contender]
+def measure_one(work: str, contender: str, folder: Path) -> None:
+    """Set one contender up in this process, run it, and print its seconds and peak memory."""
+    run = CONTENDERS[work][contender](folder)
     begin = time.perf_counter()
-    if name == "prepare":
-        run(folder / "ratings.csv", folder / f"prepared-{contender}")
-    else:
-        run(folder / "prepared-0")
+    run()
     seconds = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "peak_bytes": peak}))
+    # VmHWM begins anew with the process; getrusage would inherit the peak of the one that started it.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    print(json.dumps({"seconds": seconds, "peak_mib": int(status["VmHWM"].split()[0]) / 1024}))
 
 
 def main() -> None:
@@ -155,55 +166,50 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/bench-data"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--record", type=Path, help="write the result to this Markdown file")
-    parser.add_argument("--one", nargs=2, metavar=("NAME", "CONTENDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, metavar=("WORK", "CONTENDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        measure_one(arguments.one[0], int(arguments.one[1]), arguments.folder)
+        measure_one(*arguments.one, arguments.folder)
         return
     arguments.folder.mkdir(parents=True, exist_ok=True)
     source = arguments.folder / "ratings.csv"
     if not source.exists():
         print(f"generating {ROWS:,} rows", file=sys.stderr)
         generate(source)
-    lines = [
-        "| work | contender | seconds (median) | all runs | peak MiB |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| work | contender | seconds, median | all runs | peak MiB |", "|---|---|---|---|---|"]
     ratios = []
-    for name, contenders in CONTENDERS.items():
-        runs: list[list[dict[str, float]]] = [[], []]
+    for work, contenders in CONTENDERS.items():
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
         for _ in range(arguments.repeats):
-            for contender in range(2):
-                command = [
-                    sys.executable,
-                    __file__,
-                    "--folder",
-                    str(arguments.folder),
-                    "--one",
-                    name,
-                    str(contender),
-                ]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                runs[contender].append(json.loads(done.stdout))
-        seconds = [statistics.median(run["seconds"] for run in own) for own in runs]
-        peaks = [statistics.median(run["peak_bytes"] for run in own) for own in runs]
-        for contender, function in enumerate(contenders):
-            every = ", ".join(f"{run['seconds']:.2f}" for run in runs[contender])
-            label = function.__name__.split("_with_")[1]
+            for name in contenders:
+                command = [sys.executable, __file__, "--folder", str(arguments.folder), "--one", work, name]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                runs[name].append(json.loads(done.stdout))
+        medians = {
+            name: {key: statistics.median(run[key] for run in own) for key in own[0]}
+            for name, own in runs.items()
+        }
+        for name, own in runs.items():
+            every = ", ".join(f"{run['seconds']:.2f}" for run in own)
+            median = medians[name]
             lines.append(
-                f"| {name} | {label} | {seconds[contender]:.2f} | {every} | {peaks[contender] / 2**20:,.0f} |"
+                f"| {work} | {name} | {median['seconds']:.3f} | {every} | {median['peak_mib']:,.0f} |"
             )
+        ours, theirs = medians.values()
         ratios.append(
-            f"- {name}: {seconds[1] / seconds[0]:.1f} times faster, {peaks[0] / peaks[1]:.2f} of the peak memory"
+            f"- {work}: {theirs['seconds'] / ours['seconds']:.1f} times as fast, "
+            f"{ours['peak_mib'] / theirs['peak_mib']:.2f} of the peak memory"
         )
     text = "\n".join([*lines, "", *ratios])
     print(text)
     if arguments.record:
         head = (
             f"# Preparing and iterating {ROWS:,} interactions\n\n"
-            f"`make bench-data`, {arguments.repeats} runs of each in turns, each in a process of its own. Prepare: "
-            "read a CSV, filter to the 5-core, leave one out, store. Iterate: one epoch of batches, "
-            f"n = {BATCH_SIZE}, L = {MAX_LENGTH}.\n\n{describe_machine()}\n\n"
+            f"`make bench-data`: {arguments.repeats} runs of each in turns, each in a process of its own; "
+            "imports and opening files are not counted, peak memory is of the whole process. "
+            "Prepare: read a CSV, filter to the 5-core, leave one out, store. "
+            f"Iterate: one epoch of batches, n = {BATCH_SIZE}, L = {MAX_LENGTH}.\n\n"
+            f"{describe_machine()}\n\n"
         )
         arguments.record.write_text(head + text + "\n")
 

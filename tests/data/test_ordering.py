@@ -25,7 +25,7 @@ def test_the_order_is_that_of_a_stable_sort_by_user_and_time(rows, block):
     before = ordering._BLOCK_ROWS
     ordering._BLOCK_ROWS = block
     try:
-        columns = sort_into_sequences(users, places, times)
+        columns = sort_into_sequences(users.copy(), places.copy(), times.copy())
     finally:
         ordering._BLOCK_ROWS = before
     expected = sorted(zip(users, times, places, strict=True))
@@ -38,7 +38,7 @@ def test_large_unsorted_data_is_ordered(unit):
     random = np.random.default_rng(0)
     users = random.integers(0, 3000, 200_000).astype(np.int32)
     times = random.integers(0, 600_000_000, 200_000) * unit
-    _, places, _ = sort_into_sequences(users, np.arange(200_000, dtype=np.int32), times)
+    _, places, _ = sort_into_sequences(users, np.arange(200_000, dtype=np.int32), times.copy())
     assert np.array_equal(places, np.lexsort((times, users)))
 
 

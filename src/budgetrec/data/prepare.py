@@ -24,6 +24,8 @@ from budgetrec.data.times import as_date
 from budgetrec.errors import DataError
 from budgetrec.files import check_free, new_folder
 
+_BLOCK_ROWS = 1 << 20
+
 
 def prepare(
     inputs: Path | str | Sequence[Path | str],
@@ -58,7 +60,6 @@ def prepare(
         new_folder(output, overwrite=overwrite, marker=MARKER) as folder,
     ):
         on_exit.callback(stop.set)  # so that a failure does not wait for the checksum of a large file
-        source = pool.submit(describe_source, files, stop)
         workspace = folder / "unpacked"
         workspace.mkdir()
         try:
@@ -75,6 +76,8 @@ def prepare(
             )
         finally:
             shutil.rmtree(workspace)
+        # Reading keeps all cores busy; what follows leaves one for the checksum.
+        source = pool.submit(describe_source, files, stop)
         steps = clean(read, cleaning, report)
         report("splitting")
         dataset = build(
@@ -131,7 +134,7 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
     dataset = Dataset(
         items=events.items,
         offsets=offsets,
-        train_stops=starts + np.add.reduceat(parts == Part.TRAIN, starts, dtype=np.int64),
+        train_stops=offsets[1:] - _count_in_sequences(np.flatnonzero(parts != Part.TRAIN), offsets),
         validation_targets=np.flatnonzero(parts == Part.VALIDATION_TARGET),
         test_targets=np.flatnonzero(parts == Part.TEST_TARGET),
         user_labels=_typed(events.user_labels.gather(events.users[starts])),
@@ -169,6 +172,18 @@ def _offsets(users: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.flatnonzero(users[1:] != users[:-1]) + 1, [len(users)]])
 
 
+def _count_in_sequences(rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count the given rows in each sequence."""
+    return np.diff(np.searchsorted(rows, offsets))
+
+
+def _renumber(codes: NDArray[np.int32], numbers: NDArray[np.int32]) -> None:
+    """Replace each code by its number, in place and in blocks, so that no second array is needed."""
+    for begin in range(0, len(codes), _BLOCK_ROWS):
+        block = codes[begin : begin + _BLOCK_ROWS]
+        block[:] = numbers[block]
+
+
 def _number_users_by_label(events: Events) -> None:
     """Renumber users in the order of their labels, so that the result does not hang on how it was read."""
     order = _typed(events.user_labels).arg_sort().to_numpy()
@@ -176,7 +191,7 @@ def _number_users_by_label(events: Events) -> None:
         return
     numbers = np.empty(len(order), np.int32)
     numbers[order] = np.arange(len(order), dtype=np.int32)
-    events.users = numbers[events.users]
+    _renumber(events.users, numbers)
     events.user_labels = events.user_labels.gather(order)
 
 
@@ -191,7 +206,7 @@ def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDA
     present = present[np.argsort(-train_counts[present], kind="stable")]
     numbers = np.full(size, -1, np.int32)
     numbers[present] = np.arange(len(present), dtype=np.int32)
-    events.items = numbers[events.items]
+    _renumber(events.items, numbers)
     return _typed(events.item_labels.gather(present)), train_counts[present]
 
 

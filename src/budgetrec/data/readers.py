@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from budgetrec.data.tables import Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
 from budgetrec.errors import ArgumentError, DataError
 
+_Number = TypeVar("_Number", np.int32, np.int64, np.float64)
 _SAMPLE_ROWS = 1000
 _COUNT_ROWS = 1 << 20
 # The usual names, compared without case, blanks, dashes, underscores and RecBole's `:type` endings.
@@ -254,7 +256,7 @@ def _guess_parser(table: Table, column: str) -> TimeParser:
     parser = parser_of_type(column, dtype)
     if parser is not None:
         return parser
-    sample = lazy.select(column).drop_nulls().head(_SAMPLE_ROWS).collect(engine="streaming")
+    sample = lazy.head(_SAMPLE_ROWS).select(column).collect().drop_nulls()
     if dtype != pl.String:
         raise DataError(f"column {column!r} of type {dtype} holds no times. Pass --time-column with another.")
     parsers = list(parsers_of_text(column))
@@ -305,18 +307,24 @@ def _without_nulls(frame: pl.DataFrame, shown: Path | str, *, drop: bool) -> pl.
 
 def _encode(frame: pl.DataFrame, time_unit: str) -> Events:
     return Events(
-        users=_codes(frame["user"]),
-        items=_codes(frame["item"]),
-        times=frame["time"].to_numpy() if "time" in frame.columns else None,
-        ratings=frame["rating"].to_numpy() if "rating" in frame.columns else None,
+        users=_array(frame["user"].to_physical(), np.int32),
+        items=_array(frame["item"].to_physical(), np.int32),
+        times=_array(frame["time"], np.int64) if "time" in frame.columns else None,
+        ratings=_array(frame["rating"], np.float64) if "rating" in frame.columns else None,
         user_labels=_labels(frame["user"]),
         item_labels=_labels(frame["item"]),
         time_unit=time_unit,
     )
 
 
-def _codes(column: pl.Series) -> NDArray[np.int32]:
-    return column.to_physical().to_numpy().view(np.int32)
+def _array(column: pl.Series, dtype: type[_Number]) -> NDArray[_Number]:
+    """Copy a column, chunk by chunk, into an array that can be written to."""
+    array = np.empty(len(column), dtype)
+    begin = 0
+    for chunk in column.get_chunks():
+        array[begin : begin + len(chunk)] = chunk.to_numpy()
+        begin += len(chunk)
+    return array
 
 
 def _labels(column: pl.Series) -> pl.Series:
