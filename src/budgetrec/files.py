@@ -1,12 +1,15 @@
 """Write whole folders or nothing: work under a temporary name, rename at the end."""
 
 import errno
+import io
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import polars as pl
 
 from budgetrec.errors import DataError
 
@@ -54,6 +57,13 @@ def new_folder(target: Path, *, overwrite: bool, marker: str) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame through Python's own file, which tells a full disk by its error number."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    path.write_bytes(buffer.getbuffer())
 
 
 def _replace(staging: Path, target: Path) -> None:

@@ -255,6 +255,15 @@ def test_a_disk_that_fills(tmp_path, kind):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_disk_that_fills_with_demo_data(tmp_path):
+    """The same while demo data are written."""
+    arguments = ["data", "demo", "-o", str(tmp_path / "demo"), "--users", "2000"]
+    done = _run_limited(arguments, limit_bytes=100_000)
+    assert done.returncode == 2, done.stderr
+    assert "no room left" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_in_the_middle(tmp_path, how):
     """Ctrl-C or a polite kill while it works: exit 2 and nothing left."""

@@ -101,7 +101,7 @@ def demo(
     Writes events.parquet, items.parquet (a feature vector for each item) and truth.npz.
     """
     from budgetrec.data.demo import MARKER, generate_events, item_features, make_truth
-    from budgetrec.files import new_folder
+    from budgetrec.files import new_folder, write_parquet
 
     num_rows = 40 * users if rows is None else rows
     with stages() as report, new_folder(output, overwrite=overwrite, marker=MARKER) as folder:
@@ -110,8 +110,8 @@ def demo(
         report(f"drawing {num_rows:,} interactions")
         events = generate_events(truth, num_rows=num_rows, seed=seed)
         report("writing")
-        events.write_parquet(folder / "events.parquet")
-        item_features(truth, seed=seed).write_parquet(folder / "items.parquet")
+        write_parquet(events, folder / "events.parquet")
+        write_parquet(item_features(truth, seed=seed), folder / "items.parquet")
         truth.save(folder / "truth.npz")
         settings = {"users": users, "items": items, "interactions": events.height, "seed": seed}
         (folder / MARKER).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")

@@ -23,6 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from budgetrec.errors import DataError
+from budgetrec.files import write_parquet
 
 FORMAT = "budgetrec-dataset"
 VERSION = 1
@@ -88,10 +89,9 @@ class Dataset:
         """Write all files into an existing folder."""
         for name, array in self._arrays():
             _write_array(folder / f"{name}.npy", array)
-        pl.DataFrame({"user": self.user_labels}).write_parquet(folder / "users.parquet")
-        pl.DataFrame({"item": self.item_labels, "train_count": self.train_counts}).write_parquet(
-            folder / "items.parquet"
-        )
+        items = {"item": self.item_labels, "train_count": self.train_counts}
+        write_parquet(pl.DataFrame({"user": self.user_labels}), folder / "users.parquet")
+        write_parquet(pl.DataFrame(items), folder / "items.parquet")
         document = {"format": FORMAT, "version": VERSION, **self.info}
         (folder / MARKER).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
