@@ -15,7 +15,7 @@ def test_prepare_prints_steps_and_statistics(budgetrec, tmp_path):
     assert answer.err == ""
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert "read 21 21" in lines
-    assert "users with 3 and items with 1 or more, 2 rounds 21 18" in lines
+    assert "users with 3 and items with 1 or more (round 2 found no more) 21 18" in lines
     assert "users 4" in lines
     assert "interactions 18" in lines
 

@@ -75,7 +75,7 @@ def filter_rare(events: Events, *, min_user: int, min_item: int, one_pass: bool)
     steps = []
     while not steps or steps[-1].rows_out < steps[-1].rows_in:
         steps.append(_drop(events, name, user_counts, item_counts, min_user, min_item))
-    return [Step(f"{name}, {len(steps)} rounds", steps[0].rows_in, steps[-1].rows_out)]
+    return [Step(f"{name} (round {len(steps)} found no more)", steps[0].rows_in, steps[-1].rows_out)]
 
 
 def _drop(

@@ -1,0 +1,38 @@
+"""What README shows is what happens: its shell lines and its Python are run, one after the other."""
+
+import re
+import shlex
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def _blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_shell_lines_and_python_give_the_output_shown(budgetrec, monkeypatch, tmp_path, capsys):
+    """Every `$ budgetrec ...` prints what stands below it, and the Python runs on what they made."""
+    monkeypatch.chdir(tmp_path)
+    commands = 0
+    for block in _blocks("console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, shown = part.partition("\n")
+            program, *arguments = shlex.split(line)
+            assert program == "budgetrec"
+            answer = budgetrec(*arguments)
+            assert answer.code == 0, answer.err
+            said = "\n".join(text.rstrip() for text in answer.out.splitlines())
+            assert said.strip() == shown.strip(), line
+            commands += 1
+    assert commands >= 2
+    (example,) = _blocks("python")
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own README
+    expected = re.findall(r"# prints (.*)$", example, re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_every_linked_file_exists():
+    """Figures and pages that README points to are there."""
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", README.read_text("utf-8")):
+        assert (README.parent / link).exists(), link
