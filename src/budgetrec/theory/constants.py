@@ -260,7 +260,8 @@ def _share(*importances: Floats) -> Floats:
 def _calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
     """Give the mean of each column of `sampled`, corrected by how far `lead` came out from its `known` mean.
 
-    The slope between them is fitted for each k: near 1 where k is large, so that the sampling error vanishes there.
+    The slope between them is fitted for each k: near 1 where k is large, so that the sampling error vanishes
+    there.
     """
     off = lead - lead.mean()
     slope = off @ sampled / max(float(off @ off), np.finfo(np.float64).tiny)

@@ -44,7 +44,7 @@ def paper_class_variance(*, sigma: float, num_negatives: int, num_items: int) ->
 
 
 def paper_class_variance_expanded(*, sigma: float, num_negatives: int, num_items: int) -> float:
-    r"""Give the paper's expansion of $D[XY]$ for $K \gg k \gg 1$, its first term not yet called constant (T6).
+    r"""Give the paper's expansion of $D[XY]$ for $K \gg k \gg 1$, its first term still in it (T6).
 
     $$\frac{1}{kK} \Big( e^{-\sigma^2} + \frac{C_p}{k} \Big), \qquad C_p = 3 (1 - e^{-\sigma^2})$$
 
