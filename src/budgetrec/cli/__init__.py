@@ -82,3 +82,4 @@ def main() -> None:
 
 # The commands register themselves on the app above, so they are imported after it.
 # One import a line of the table of contents: prepare, data.
+from budgetrec.cli import reproduce  # noqa: E402, F401 - registers itself on the app

@@ -76,7 +76,8 @@ def check_normality(logits: ArrayLike, *, num_quantiles: int = 99) -> Normality:
         statistic=distance,
         limit=NORMALITY_LIMIT,
         verdict=f"The logits are {'close to' if holds else 'not'} normal: their cumulative is "
-        f"within {distance:.3f} of a normal one (limit {NORMALITY_LIMIT}), skewness {skewness:.2f}, excess kurtosis {kurtosis:.2f}.",
+        f"within {distance:.3f} of a normal one (limit {NORMALITY_LIMIT}), "
+        f"skewness {skewness:.2f}, excess kurtosis {kurtosis:.2f}.",
         skewness=skewness,
         excess_kurtosis=kurtosis,
         normal_quantiles=stats.norm.ppf(shares),
@@ -105,7 +106,7 @@ def check_variance(logits: ArrayLike) -> Check:
 
 
 def check_positive_share(logits: ArrayLike, targets: ArrayLike) -> Check:
-    r"""A3: say whether $h_{pos} / K \ll h_{neg}$. The statistic is the mean of $h_{pos} / (K h_{neg})$ over targets.
+    r"""A3: say whether $h_{pos} / K \ll h_{neg}$, by the mean of $h_{pos} / (K h_{neg})$ over targets.
 
     Weights (2; 2, 2, 2), the first the positive, give (2/4)/2:
 

@@ -82,7 +82,8 @@ def constant_step_count(
     step:
 
     >>> constant_step_count(
-    ...     target_regret=1.0, noise=0.0, step_size=0.5, strong_convexity=1.0, smoothness=1.0, initial_regret=16.0)
+    ...     target_regret=1.0, noise=0.0, step_size=0.5, strong_convexity=1.0, smoothness=1.0,
+    ...     initial_regret=16.0)
     5
     """
     _check(target_regret=target_regret, initial_regret=initial_regret)
@@ -148,7 +149,8 @@ def diminishing_step_bound(
     at t = 3 it is 4:
 
     >>> diminishing_step_bound(
-    ...     num_steps=3, noise=8.0, beta=2.0, gamma=1.0, strong_convexity=1.0, smoothness=1.0, initial_regret=1.0)
+    ...     num_steps=3, noise=8.0, beta=2.0, gamma=1.0, strong_convexity=1.0, smoothness=1.0,
+    ...     initial_regret=1.0)
     4.0
     """
     _check(num_steps=num_steps)
