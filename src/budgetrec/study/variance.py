@@ -97,7 +97,7 @@ class World:
         return cls(setting, generator.standard_normal((num_items, dim)) * setting.logit_scale / dim**0.5)
 
     def draw(self, batch_size: int, generator: np.random.Generator) -> tuple[Floats, Ints, Floats]:
-        """Draw features, targets and logits of a batch; targets of a sequence share half of their variance."""
+        """Draw features, targets and logits of a batch; a sequence shares half of its features' variance."""
         length, dim = self.setting.targets_per_sequence, self.table.shape[1]
         features = generator.standard_normal((batch_size * length, dim))
         if length > 1:
@@ -109,15 +109,15 @@ class World:
         level = generator.random(len(features)) * cumulative[:, -1]
         return features, (cumulative < level[:, None]).sum(1), logits
 
-    def step_noise(
+    def step_gradient(
         self,
         batch: tuple[Floats, Ints, Floats],
         *,
         num_negatives: int,
         num_groups: int,
         generator: np.random.Generator,
-    ) -> float:
-        """Draw uniform negatives for a batch and give the squared norm of the corrected gradient."""
+    ) -> Floats:
+        """Draw uniform negatives for a batch and give its corrected gradient, (K, d)."""
         features, targets, logits = batch
         count, num_items = len(features), len(self.table)
         drawn = generator.integers(0, num_items, (num_groups, num_negatives))
@@ -131,7 +131,21 @@ class World:
         weights[:, 0] -= 1.0
         rows = np.repeat(np.arange(count), columns.shape[1])
         residual = csr_array((weights.ravel(), (columns.ravel(), rows)), shape=(num_items, count))
-        gradient = residual @ features / count
+        gradient: Floats = residual @ features / count
+        return gradient
+
+    def step_noise(
+        self,
+        batch: tuple[Floats, Ints, Floats],
+        *,
+        num_negatives: int,
+        num_groups: int,
+        generator: np.random.Generator,
+    ) -> float:
+        """Give the squared norm of a corrected gradient, whose mean would be zero."""
+        gradient = self.step_gradient(
+            batch, num_negatives=num_negatives, num_groups=num_groups, generator=generator
+        )
         return float(np.sum(gradient * gradient))
 
 

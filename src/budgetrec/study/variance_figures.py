@@ -13,13 +13,21 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
     colour = alt.Color(
         "sharing:N", scale=alt.Scale(domain=_SHARINGS, range=[ORANGE, BLUE, GREEN]), title="negatives"
     )
-    x = alt.X("num_negatives:Q", title="negatives k", scale=alt.Scale(type="log", base=2))
+    ladder = frame["num_negatives"].unique().sort().to_list()
+    x = alt.X(
+        "num_negatives:Q",
+        title="negatives k",
+        scale=alt.Scale(type="log", base=2, domain=[ladder[0] / 1.2, ladder[-1] * 1.2], nice=False),
+        axis=alt.Axis(values=ladder),
+    )
     line = (
         alt.Chart()
         .mark_line(strokeWidth=2)
         .encode(
             x=x,
-            y=alt.Y("law:Q", title="noise of a step", scale=alt.Scale(type="log", nice=False)),
+            y=alt.Y(
+                "law:Q", title="noise of a step", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4)
+            ),
             color=colour,
         )
     )
@@ -68,7 +76,12 @@ def draw_errors(frame: pl.DataFrame) -> alt.TopLevelMixin:
         .encode(
             x=alt.X("num_negatives:O", title="negatives k", axis=alt.Axis(labelAngle=0)),
             xOffset=alt.XOffset("form:N", sort=list(names.values())),
-            y=alt.Y("error:Q", title="prediction - measured, %", scale=alt.Scale(type="symlog", constant=5)),
+            y=alt.Y(
+                "error:Q",
+                title="prediction over measured - 1, %",
+                scale=alt.Scale(type="symlog", constant=5),
+                axis=alt.Axis(values=[-20, -10, -5, 0, 5, 10, 20, 50, 100, 200, 500, 1000]),
+            ),
             color=alt.Color(
                 "form:N",
                 sort=list(names.values()),
