@@ -1,0 +1,65 @@
+import json
+
+import polars as pl
+import pytest
+
+from budgetrec.cli import run
+from budgetrec.errors import ArgumentError
+from budgetrec.study.outputs import whole_folder
+
+
+def _json(capsys, *arguments):
+    assert run(["reproduce", *arguments, "--scale", "smoke", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_variance_at_smoke_scale_measures_the_law_and_writes_everything(tmp_path, capsys):
+    """The law is within 5% of 150 steps in every cell where A2 holds; tables and figures are there, as told."""
+    result = _json(capsys, "variance", "-o", str(tmp_path / "noise"))
+    assert result["max_relative_error"] < 0.05
+    assert {row["sharing"] for row in result["rows"]} == {"shared", "grouped", "per target"}
+    frame = pl.read_csv(tmp_path / "noise" / "noise.csv")
+    assert len(frame) == len(result["rows"]) == 48
+    assert sorted(path.name for path in (tmp_path / "noise").iterdir()) == sorted(result["files"])
+    assert (tmp_path / "noise" / "noise.png").read_bytes().startswith(b"\x89PNG")
+    held = [abs(row["law_error"]) for row in result["rows"] if row["a2_holds"] and row["num_negatives"] >= 8]
+    assert result["max_relative_error"] == max(held)
+
+
+def test_lognormal_at_smoke_scale_prints_a_table_and_repeats_with_its_seed(tmp_path, capsys):
+    """Fenton-Wilkinson is nearer than the central limit everywhere, and the same seed gives the same numbers."""
+    first = _json(capsys, "lognormal", "-o", str(tmp_path / "a"))
+    second = _json(capsys, "lognormal", "-o", str(tmp_path / "b"))
+    assert first["rows"] == second["rows"]
+    nearer, farther = first["rows"][::2], first["rows"][1::2]
+    assert all(a["ks_distance"] < b["ks_distance"] for a, b in zip(nearer, farther, strict=True))
+    assert run(["reproduce", "lognormal", "-o", str(tmp_path / "a"), "--scale", "smoke", "--overwrite"]) == 0
+    assert "Fenton-Wilkinson" in capsys.readouterr().out
+
+
+def test_an_existing_folder_is_kept_without_overwrite(tmp_path, capsys):
+    """A taken folder is refused at once with exit 2 and one sentence, and nothing is left beside it."""
+    (tmp_path / "taken").mkdir()
+    assert run(["reproduce", "variance", "-o", str(tmp_path / "taken"), "--scale", "smoke"]) == 2
+    assert "exists already; pass --overwrite" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path):
+    """An error halfway removes the temporary folder and keeps the old result."""
+    with pytest.raises(RuntimeError), whole_folder(tmp_path / "out", overwrite=False) as folder:
+        (folder / "half.csv").write_text("1")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overwrite_never_deletes_files_of_others(tmp_path):
+    """A folder with a file that the study does not write is refused even with overwrite."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with (
+        pytest.raises(ArgumentError, match=r"thesis\.txt"),
+        whole_folder(tmp_path / "mine", overwrite=True) as folder,
+    ):
+        (folder / "noise.csv").write_text("1")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
