@@ -14,7 +14,7 @@ def _json(capsys, *arguments):
 
 
 def test_variance_at_smoke_scale_measures_the_law_and_writes_everything(tmp_path, capsys):
-    """The law is within 5% of 150 steps in every cell where A2 holds; tables and figures are there, as told."""
+    """The law is within 5% of 150 steps in every cell where A2 holds; the files are there, as told."""
     result = _json(capsys, "variance", "-o", str(tmp_path / "noise"))
     assert result["max_relative_error"] < 0.05
     assert {row["sharing"] for row in result["rows"]} == {"shared", "grouped", "per target"}
@@ -27,7 +27,7 @@ def test_variance_at_smoke_scale_measures_the_law_and_writes_everything(tmp_path
 
 
 def test_lognormal_at_smoke_scale_prints_a_table_and_repeats_with_its_seed(tmp_path, capsys):
-    """Fenton-Wilkinson is nearer than the central limit everywhere, and the same seed gives the same numbers."""
+    """Fenton-Wilkinson is nearer than the central limit, and the same seed gives the same numbers."""
     first = _json(capsys, "lognormal", "-o", str(tmp_path / "a"))
     second = _json(capsys, "lognormal", "-o", str(tmp_path / "b"))
     assert first["rows"] == second["rows"]

@@ -56,7 +56,7 @@ def test_pair_products_are_the_large_k_limit_of_the_exact_moments():
     """T8: k times the exact product, extrapolated to k = infinity, is the Gram form within 0.5%."""
     generator = np.random.default_rng(2)
     features, table = generator.standard_normal((6, 4)), generator.standard_normal((50, 4))
-    q = generator.dirichlet(np.full(50, 2.0))
+    q = generator.dirichlet(np.full(50, 20.0))
     layer = OutputLayer.of(features=features, table=table, targets=[0, 1, 1, 2, 3, 49], log_q=np.log(q))
     pairs = pair_products(layer)
     ladder = np.array([5e4, 1e5])

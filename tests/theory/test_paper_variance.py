@@ -6,7 +6,7 @@ from budgetrec.theory import paper_variance
 
 
 def test_the_printed_variance_is_that_of_its_own_model():
-    """T5: D[XY] with X Bernoulli and Y the inverse of a Fenton-Wilkinson lognormal, within 3% of 10^6 draws."""
+    """T5: D[XY] of a Bernoulli X and the inverse Y of a Fenton-Wilkinson sum, within 3% of 10^6 draws."""
     sigma, k, num_items = 0.8, 16, 100
     generator = np.random.default_rng(0)
     v = np.log1p(np.expm1(sigma**2) / k)
@@ -29,7 +29,7 @@ def test_the_expansion_meets_the_printed_form_as_k_grows():
 
 
 def test_the_paper_drops_the_larger_part_of_the_class_noise():
-    """Slip: summed over K classes with E h^2 = e^(2 sigma^2) put back, "const" is the leading e^(sigma^2) / k."""
+    """Slip: summed over classes with E h^2 put back, its "const" is the leading e^(sigma^2) / k."""
     sigma, k, num_items = 0.8, 512, 10**6
     printed = paper_variance.paper_class_variance(sigma=sigma, num_negatives=k, num_items=num_items)
     summed = num_items * np.exp(2 * sigma**2) * printed
