@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError
-from budgetrec.theory import allocation
+from budgetrec.theory import rules
 from budgetrec.theory.allocation import allocate
 from budgetrec.theory.noise import NoiseConstants, predict_noise
 
@@ -98,7 +98,7 @@ def test_the_allocator_meets_the_closed_form_for_shared_negatives():
             max_num_negatives=budget,
             sharings={"shared": SHARINGS["shared"]},
         )
-        targets, negatives = allocation.shared_optimum(budget, example=9.0, shared_class=4.0, rho=rho)
+        targets, negatives = rules.shared_optimum(budget, example=9.0, shared_class=4.0, rho=rho)
         assert found.batch_size == pytest.approx(targets, rel=0.01)
         assert found.num_negatives == pytest.approx(negatives, rel=0.01)
 
@@ -114,14 +114,14 @@ def test_per_target_negatives_want_one_negative():
         max_num_negatives=4096,
         sharings={"target": lambda n: n},
     )
-    assert (float(found.batch_size), float(found.num_negatives)) == allocation.per_target_optimum(4096)
+    assert (float(found.batch_size), float(found.num_negatives)) == rules.per_target_optimum(4096)
 
 
 def test_groups_move_the_closed_form():
     """T17: the closed form with G sets minimises C_y/T + C_p/(G (k + rho)) over a fine grid, within 0.1%."""
     k = np.geomspace(1, 10_000, 200_001)
     noise = 9.0 * k / 10_000 + 4.0 / (3 * (k + 2.0))
-    _, best = allocation.shared_optimum(10_000, example=9.0, shared_class=4.0, rho=2.0, num_groups=3)
+    _, best = rules.shared_optimum(10_000, example=9.0, shared_class=4.0, rho=2.0, num_groups=3)
     assert k[noise.argmin()] == pytest.approx(best, rel=1e-3)
 
 
@@ -190,7 +190,7 @@ def test_the_paper_rules_agree_with_its_objective():
     """T16: n*, k* minimise C_y/(K n) + C_p/(B K k) under n k = B: on a fine grid within 0.1%."""
     n = np.geomspace(1e-3, 1e5, 400_001)
     objective = 2.0 / n + 3.0 * n / 1000.0**2
-    best, negatives = allocation.paper_optimum(1000, example_constant=2.0, class_constant=3.0)
+    best, negatives = rules.paper_optimum(1000, example_constant=2.0, class_constant=3.0)
     assert n[objective.argmin()] == pytest.approx(best, rel=1e-3)
     assert best * negatives == pytest.approx(1000)
 
@@ -207,4 +207,4 @@ def test_a_budget_below_one_example_is_one_sentence():
             sharings=SHARINGS,
         )
     with pytest.raises(ArgumentError, match="below one example with one negative"):
-        allocation.paper_square_rule(0)
+        rules.paper_square_rule(0)
