@@ -267,3 +267,16 @@ def test_a_proposal_that_is_none_is_refused():
     """A log_q that does not sum to one, or cannot draw an item, is told."""
     with pytest.raises(ArgumentError, match="log_q sums to 2; pass the log of a proposal"):
         OutputLayer.of(features=np.ones((2, 1)), table=np.ones((2, 1)), targets=[0, 1], log_q=[0.0, 0.0])
+
+
+def test_pair_products_in_blocks_are_the_sums_over_the_catalogue():
+    """T8: rho and the diffuse form equal direct sums to rounding, also for targets with the same positive."""
+    generator = np.random.default_rng(2)
+    features, table = generator.standard_normal((5, 4)), generator.standard_normal((30, 4))
+    q = generator.dirichlet(np.full(30, 5.0))
+    layer = OutputLayer.of(features=features, table=table, targets=[0, 1, 1, 2, 29], log_q=np.log(q))
+    p = np.stack([layer.softmax(index) for index in range(5)])
+    pairs = pair_products(layer)
+    direct = (p / q) @ p.T
+    np.testing.assert_allclose(pairs.diffuse_class_noise, direct * (features @ features.T))
+    np.testing.assert_allclose(pairs.rho, direct.diagonal())

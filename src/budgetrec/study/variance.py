@@ -234,13 +234,14 @@ def _laws(
         log_q=np.full(grid.num_items, -np.log(grid.num_items)),
         sequences=np.repeat(np.arange(count), length),
     )
+    products = pair_products(layer)
     exact = measure_constants(
         layer,
         generator=generator,
+        pairs=products,
         num_curve_targets=grid.num_curve_pairs,
         num_curve_pairs=grid.num_curve_pairs,
     )
-    products = pair_products(layer)
     pairs = products.diffuse_class_noise
     within = layer.sequences[:, None] == layer.sequences[None, :]
     siblings = within & ~np.eye(len(within), dtype=bool)

@@ -1,7 +1,7 @@
 """Where to spend a budget: a solver for any cost and any objective over whole n and k.
 
-The cost grows with n and k, in bytes or anything else. The objective is the noise, or the noise times the seconds of a
-step. rules.py has the closed forms for a budget counted in logits.
+The cost grows with n and k, in bytes or anything else. The objective is the noise, or the noise times the
+seconds of a step. rules.py has the closed forms for a budget counted in logits.
 """
 
 from collections.abc import Callable, Mapping

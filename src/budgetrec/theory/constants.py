@@ -123,7 +123,7 @@ class Pairs:
 def pair_products(layer: OutputLayer) -> Pairs:
     """Compute the products of every two targets exactly, in blocks over the catalogue."""
     count = len(layer.features)
-    overlap, weighted, cubic, diffuse = (np.zeros((count, count)) for _ in range(4))
+    overlap, weighted, cubic = (np.zeros((count, count)) for _ in range(3))
     own = np.arange(count)
     at_targets = np.empty((count, count))  # p_t at the positive of t'
     for block, p in layer.softmax_blocks():
@@ -132,7 +132,6 @@ def pair_products(layer: OutputLayer) -> Pairs:
         here = np.flatnonzero((layer.targets >= start) & (layer.targets < start + p.shape[1]))
         at_targets[:, here] = p[:, layer.targets[here] - start]
         overlap += p @ p.T
-        diffuse += (p * inverse_q) @ p.T
         p[here, layer.targets[here] - start] = 0.0
         tilted = p * inverse_q
         weighted += tilted @ p.T
@@ -141,6 +140,9 @@ def pair_products(layer: OutputLayer) -> Pairs:
     same = (layer.targets[:, None] == layer.targets[None, :]).astype(np.float64)
     labels = same - at_targets - at_targets.T + overlap  # (e_y - p) . (e_y' - p')
     inner = layer.features @ layer.features.T
+    # The classes that `weighted` leaves out are the two positives (one, when they are the same).
+    at_mine = positive[:, None] * at_targets.T / np.exp(layer.log_q[layer.targets])[:, None]
+    diffuse = weighted + at_mine + at_mine.T * (1 - same)
     influence = weighted * (1 + overlap) - cubic - cubic.T - np.outer(positive, positive) * labels
     return Pairs(
         example=inner * labels,
@@ -154,17 +156,18 @@ def measure_constants(
     layer: OutputLayer,
     *,
     generator: np.random.Generator,
+    pairs: Pairs | None = None,
     num_curve_targets: int = 128,
     num_curve_pairs: int = 128,
     ladder: tuple[int, ...] = LADDER,
 ) -> NoiseConstants:
-    """Measure everything the law needs, from the targets of `layer`.
+    """Measure everything the law needs, from the targets of `layer` (and their `pairs`, if at hand).
 
     The sample stands for a larger population, so averages over pairs leave a target's pair with itself out.
     The curves are exact for each of `num_curve_targets` targets and `num_curve_pairs` pairs (of each kind)
     drawn by `generator`.
     """
-    pairs = pair_products(layer)
+    pairs = pairs or pair_products(layer)
     count = len(layer.features)
     within = layer.sequences[:, None] == layer.sequences[None, :]
     num_sequences = int(layer.sequences.max()) + 1
@@ -234,7 +237,7 @@ def _pair_curves(
     lead = pairs.class_noise[rows, columns]
     if not lead.any():
         return NOTHING, NOTHING
-    inner = np.einsum("pd,pd->p", layer.features[rows], layer.features[columns])
+    inner = (layer.features @ layer.features.T)[rows, columns]
     chance = _share(np.abs(lead), np.abs(inner))
     picks = generator.choice(len(lead), size=size, p=chance)
     shared, apart = np.empty((size, len(k))), np.empty((size, len(k)))
