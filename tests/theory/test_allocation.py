@@ -134,7 +134,7 @@ def test_large_ranges_take_well_under_a_second_and_miss_nothing(falls):
     def cost(n, k, groups):
         return 3e5 * n + 4.0 * 50 * n * k + 512.0 * groups * k
 
-    start = time.perf_counter()
+    start = time.process_time()
     found = allocate(
         objective=law,
         cost=cost,
@@ -144,7 +144,7 @@ def test_large_ranges_take_well_under_a_second_and_miss_nothing(falls):
         sharings={"shared": SHARINGS["shared"]},
         falls_with_negatives=falls,
     )
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     n = np.arange(1, 26_000)
     k = np.floor((8e9 - 3e5 * n) / (200 * n + 512)).astype(int)
     exact = law(n[k >= 1], k[k >= 1], n[k >= 1] * 0 + 1).min()

@@ -161,7 +161,7 @@ def study_variance(*, scale: Scale, seed: int, progress: Progress) -> pl.DataFra
     rows = [
         row
         for setting, child in zip(SETTINGS, np.random.SeedSequence(seed).spawn(len(SETTINGS)), strict=True)
-        for row in _study_setting(setting, grid, np.random.default_rng(child), progress)
+        for row in study_setting(setting, grid, np.random.default_rng(child), progress)
     ]
     return pl.DataFrame(rows)
 
@@ -179,9 +179,10 @@ def group_counts(setting: Setting, batch_size: int) -> dict[str, int]:
     return {"shared": 1, "grouped": grouped, "per target": batch_size * length}
 
 
-def _study_setting(
+def study_setting(
     setting: Setting, grid: Grid, generator: np.random.Generator, progress: Progress
 ) -> Iterator[dict[str, object]]:
+    """Simulate every (n, k, G) of one kind of features; yield a row for each cell."""
     world = World.of(setting, num_items=grid.num_items, dim=grid.dim, generator=generator)
     exact, guess, leading, variance = _laws(world, grid, generator)
     for batch_size in grid.batch_sizes:

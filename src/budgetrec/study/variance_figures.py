@@ -26,7 +26,10 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
         .encode(
             x=x,
             y=alt.Y(
-                "law:Q", title="noise of a step", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4)
+                "law:Q",
+                title="noise of a step",
+                scale=alt.Scale(type="log", nice=False, padding=10),
+                axis=alt.Axis(tickCount=4),
             ),
             color=colour,
         )
@@ -79,7 +82,7 @@ def draw_errors(frame: pl.DataFrame) -> alt.TopLevelMixin:
             y=alt.Y(
                 "error:Q",
                 title="prediction over measured - 1, %",
-                scale=alt.Scale(type="symlog", constant=5),
+                scale=alt.Scale(type="symlog", constant=5, nice=False, padding=10),
                 axis=alt.Axis(values=[-20, -10, -5, 0, 5, 10, 20, 50, 100, 200, 500, 1000]),
             ),
             color=alt.Color(
