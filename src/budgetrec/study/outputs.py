@@ -1,0 +1,35 @@
+"""What the studies write into their folder: settings, tables and figures."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+
+MARKER = "study.json"  # tells a folder of a study, which alone may be overwritten
+
+Progress = Callable[[int], None]
+
+# Okabe and Ito's colours: told apart with any kind of colour vision.
+BLUE, ORANGE, GREEN, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#000000", "#999999"
+
+
+def write_study(
+    directory: Path,
+    *,
+    settings: Mapping[str, object],
+    tables: Mapping[str, pl.DataFrame],
+    charts: Mapping[str, alt.TopLevelMixin],
+) -> list[str]:
+    """Write settings as JSON, tables as CSV and charts as SVG and PNG; give the names of the files."""
+    names = [MARKER]
+    (directory / MARKER).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    for name, table in tables.items():
+        (directory / f"{name}.csv").write_text(table.write_csv(), "utf-8")
+        names.append(f"{name}.csv")
+    for name, chart in charts.items():
+        for kind in ("svg", "png"):
+            chart.save(str(directory / f"{name}.{kind}"), scale_factor=2 if kind == "png" else 1)
+            names.append(f"{name}.{kind}")
+    return names

@@ -1,0 +1,93 @@
+r"""Allocation in closed form, for a budget counted in logits: the paper's rules and the law's optimum.
+
+Each gives $(n, k)$ or $(T, k)$ with $T k = B$; allocation.py solves the problem for any other cost.
+"""
+
+import math
+
+from budgetrec.errors import ArgumentError
+
+
+def _check_logits(num_logits: float) -> None:
+    if num_logits < 1:
+        raise ArgumentError(
+            f"num_logits is {num_logits}, below one example with one negative; pass at least 1."
+        )
+
+
+def _check_constants(**constants: float) -> None:
+    for name, value in constants.items():
+        if not value > 0:
+            raise ArgumentError(f"{name} is {value}; pass a positive constant.")
+
+
+def paper_free_rule(num_logits: int) -> tuple[int, int]:
+    r"""Give the paper's $(n, k) = (B, 1)$, which minimises its variance without a constraint (T16).
+
+    >>> paper_free_rule(64)
+    (64, 1)
+    """
+    _check_logits(num_logits)
+    return num_logits, 1
+
+
+def paper_square_rule(num_logits: int) -> tuple[int, int]:
+    r"""Give the paper's $n = k = \sqrt B$ under $k \ge n$, rounded down (T16).
+
+    >>> paper_square_rule(64)
+    (8, 8)
+    """
+    _check_logits(num_logits)
+    side = math.isqrt(num_logits)
+    return side, side
+
+
+def paper_optimum(
+    num_logits: float, *, example_constant: float, class_constant: float
+) -> tuple[float, float]:
+    r"""Give the paper's $n^* = \sqrt{C_y / C_p}\, B$ and $k^* = \sqrt{C_p / C_y}$, as real numbers (T16).
+
+    >>> paper_optimum(64, example_constant=1.0, class_constant=4.0)
+    (32.0, 2.0)
+    """
+    _check_logits(num_logits)
+    _check_constants(example_constant=example_constant, class_constant=class_constant)
+    ratio = (example_constant / class_constant) ** 0.5
+    return ratio * num_logits, 1 / ratio
+
+
+def shared_optimum(
+    num_logits: float, *, example: float, shared_class: float, rho: float = 0.0, num_groups: int = 1
+) -> tuple[float, float]:
+    r"""Give the law's best $(T, k)$ with $T k = B$ for $G$ shared sets, as real numbers (T17).
+
+    The law at $T k = B$ is $\frac{C_y}{T} + \frac{C_p}{G (k + \rho)}$ and terms that hardly move, so
+
+    $$k = \sqrt{\frac{B C_p}{G C_y}} - \rho, \qquad T = B / k,$$
+
+    with $k$ held between 1 and $B$: saturation takes exactly $\rho$ negatives away. With B = 64, C_y = 1 and
+    C_p = 4 it is k = 16, and one set for each of 4 groups asks for half as many:
+
+    >>> shared_optimum(64, example=1.0, shared_class=4.0)
+    (4.0, 16.0)
+    >>> shared_optimum(64, example=1.0, shared_class=4.0, num_groups=4)
+    (8.0, 8.0)
+    """
+    _check_logits(num_logits)
+    _check_constants(example=example, shared_class=shared_class)
+    if rho < 0 or num_groups < 1:
+        raise ArgumentError(f"rho is {rho} and num_groups {num_groups}; pass rho >= 0 and at least 1 group.")
+    k = min(max((num_logits * shared_class / (num_groups * example)) ** 0.5 - rho, 1.0), float(num_logits))
+    return num_logits / k, k
+
+
+def per_target_optimum(num_logits: float) -> tuple[float, float]:
+    r"""Give the law's best $(T, k)$ with $T k = B$ when every target draws its own negatives: $(B, 1)$ (T17).
+
+    Class noise is $C_x / (T k + T \rho)$, which never grows with $T$ at fixed $B$, and example noise falls.
+
+    >>> per_target_optimum(64.0)
+    (64.0, 1.0)
+    """
+    _check_logits(num_logits)
+    return float(num_logits), 1.0

@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+
+from budgetrec.errors import ArgumentError
+from budgetrec.theory import convergence
+
+CURVATURE = np.array([1.0, 4.0])  # c = 1, L = 4
+LAYOUT = {"strong_convexity": 1.0, "smoothness": 4.0}
+
+
+def _descend(steps, *, noise, seed=0, runs=4000):
+    """Mean regret after each SGD step on a quadratic, from (1, 1), with noise of total variance `noise`."""
+    generator = np.random.default_rng(seed)
+    w = np.ones((runs, 2))
+    regrets = [float((CURVATURE * w * w).sum(1).mean() / 2)]
+    for step in steps:
+        gradient = CURVATURE * w + generator.normal(0, np.sqrt(noise / 2), w.shape)
+        w = w - step * gradient
+        regrets.append(float((CURVATURE * w * w).sum(1).mean() / 2))
+    return np.array(regrets)
+
+
+def test_constant_step_bound_holds():
+    """T19: 4,000 runs stay below the bound at every step and end at the exact stationary regret within 5%."""
+    regrets = _descend([0.1] * 80, noise=2.0)
+    bounds = [
+        convergence.constant_step_bound(
+            num_steps=t, noise=2.0, step_size=0.1, initial_regret=regrets[0], **LAYOUT
+        )
+        for t in range(1, 82)
+    ]
+    assert np.all(regrets <= bounds)
+    floor = convergence.constant_step_floor(noise=2.0, step_size=0.1, **LAYOUT)
+    stationary = np.sum(0.1 * 2.0 / (4 * (2 - 0.1 * CURVATURE)))  # of a quadratic: never above the floor
+    assert regrets[-20:].mean() == pytest.approx(stationary, rel=0.05)
+    assert stationary < floor
+
+
+def test_diminishing_step_bound_holds_and_its_regret_falls_as_one_over_t():
+    """T20: simulated regret stays below nu / (gamma + t); its slope from t = 100 is -1 within 5%."""
+    beta, gamma = 2.0, 7.0
+    regrets = _descend([beta / (gamma + t) for t in range(1, 801)], noise=2.0)
+    steps = np.arange(1, 802)
+    bounds = [
+        convergence.diminishing_step_bound(
+            num_steps=int(t), noise=2.0, beta=beta, gamma=gamma, initial_regret=regrets[0], **LAYOUT
+        )
+        for t in steps
+    ]
+    assert np.all(regrets <= bounds)
+    late = steps >= 100
+    slope = np.polyfit(np.log(steps[late] + gamma), np.log(regrets[late]), 1)[0]
+    assert slope == pytest.approx(-1, abs=0.05)
+
+
+def test_simulated_steps_between_two_allocations_are_as_predicted():
+    """T22: twice the noise takes twice the steps to the same regret, within 5%."""
+    steps = [2.0 / (7.0 + t) for t in range(1, 1601)]
+    quiet, loud = (_descend(steps, noise=noise, seed=1) for noise in (1.0, 2.0))
+    target = quiet[600]
+    # The fitted 1/t law crosses the target where single runs would only flicker around it.
+    counts = [np.mean(r[400:] * (np.arange(400, 1601) + 8)) / target for r in (quiet, loud)]
+    assert counts[1] / counts[0] == pytest.approx(convergence.step_ratio(2.0, 1.0), rel=0.05)
+
+
+def test_step_counts_invert_the_bounds():
+    """T19 to T21: the count meets the target and one step less does not."""
+    layout = {"initial_regret": 5.0, **LAYOUT}
+    t = convergence.constant_step_count(target_regret=0.5, noise=1.0, step_size=0.05, **layout)
+    bound = [
+        convergence.constant_step_bound(num_steps=s, noise=1.0, step_size=0.05, **layout) for s in (t - 1, t)
+    ]
+    assert bound[0] > 0.5 >= bound[1]
+    steps = {"noise": 50.0, "beta": 2.0, "gamma": 7.0, **layout}
+    t = convergence.diminishing_step_count(target_regret=0.1, **steps)
+    bound = [convergence.diminishing_step_bound(num_steps=s, **steps) for s in (t - 1, t)]
+    assert bound[0] > 0.1 >= bound[1]
+    force = {"noise": 2.0, "gradient_bound": 1.0, "initial_regret": 3.0}
+    for scale in (None, 0.7):
+        t = convergence.momentum_count(target_norm=0.3, scale=scale, **force)
+        bound = [convergence.momentum_bound(num_steps=s, scale=scale, **force) for s in (t - 1, t)]
+        assert bound[0] > 0.3 >= bound[1]
+
+
+def test_steps_grow_in_proportion_to_noise():
+    """T22: 4 times the noise is 4 times the steps within 2%, best constant and diminishing steps."""
+    layout = {"initial_regret": 5.0, **LAYOUT}
+    best = [
+        convergence.constant_step_count(target_regret=1e-3, noise=noise, **layout) for noise in (10.0, 40.0)
+    ]
+    falling = [
+        convergence.diminishing_step_count(target_regret=1e-3, noise=noise, beta=2.0, gamma=7.0, **layout)
+        for noise in (10.0, 40.0)
+    ]
+    assert best[1] / best[0] == pytest.approx(4, rel=0.02)
+    assert falling[1] / falling[0] == pytest.approx(4, rel=0.02)
+
+
+def test_momentum_bound_is_least_at_its_own_scale():
+    """T21: no fixed C beats the default one."""
+    force = {"num_steps": 100, "noise": 2.0, "gradient_bound": 1.0, "initial_regret": 3.0}
+    least = min(convergence.momentum_bound(scale=scale, **force) for scale in np.geomspace(0.01, 100, 4001))
+    assert convergence.momentum_bound(**force) == pytest.approx(least, rel=1e-5)
+
+
+def test_momentum_gradients_fall_at_least_as_fast_as_the_bound():
+    """T21: heavy-ball SGD with step C / sqrt(t) has its least squared gradient below the bound."""
+    generator = np.random.default_rng(0)
+    for horizon in (25, 100, 400):
+        w, speed = np.ones((500, 2)), np.zeros((500, 2))
+        norms = []
+        for _ in range(horizon):
+            gradient = CURVATURE * w
+            norms.append((gradient * gradient).sum(1).mean())
+            speed = 0.5 * speed + gradient + generator.normal(0, 1, w.shape)
+            w = w - 0.25 / np.sqrt(horizon) * speed
+        bound = convergence.momentum_bound(
+            num_steps=horizon, noise=2.0, gradient_bound=np.sqrt(17), initial_regret=2.5, scale=0.5
+        )
+        assert min(norms) < bound
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: convergence.constant_step_floor(noise=1, step_size=0.5, **LAYOUT), "exceeds 1 / smoothness"),
+        (
+            lambda: convergence.constant_step_count(
+                target_regret=0.1, noise=9.0, step_size=0.2, initial_regret=1.0, **LAYOUT
+            ),
+            "below the floor 3.6 of step_size 0.2",
+        ),
+        (
+            lambda: convergence.diminishing_step_bound(
+                num_steps=1, noise=1.0, beta=1.0, gamma=9.0, initial_regret=1.0, **LAYOUT
+            ),
+            "pass a larger beta",
+        ),
+        (
+            lambda: convergence.diminishing_step_bound(
+                num_steps=1, noise=1.0, beta=2.0, gamma=1.0, initial_regret=1.0, **LAYOUT
+            ),
+            "pass gamma >= 7",
+        ),
+        (lambda: convergence.step_ratio(0.0, 1.0), "noise is 0.0; pass a positive number"),
+    ],
+)
+def test_invalid_arguments_are_one_sentence(call, message):
+    """Steps and targets that the theorems do not cover are refused with what to do."""
+    with pytest.raises(ArgumentError, match=message):
+        call()
