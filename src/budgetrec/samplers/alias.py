@@ -55,17 +55,16 @@ def _build(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     light, heavy = alias[is_light], alias[~is_light]
     if len(light) == 0 or len(heavy) == 0:  # all equal, to rounding
         return np.ones_like(keep), alias
-    deficit = 1.0 - keep[light]
-    deficits = np.cumsum(deficit)
+    deficits = np.concatenate([[0.0], np.cumsum(1.0 - keep[light])])  # D_0 = 0, D_1, ...
     excesses = np.cumsum(keep[heavy] - 1.0)
     last = len(heavy) - 1
     # Both lists ascend, so these searches are a merge and stay in cache.
-    filler = np.searchsorted(excesses, deficits - deficit, side="right")
+    filler = np.searchsorted(excesses, deficits[:-1], side="right")
     alias[light] = heavy[np.minimum(filler, last)]
+    # A heavy item that ends exactly where a light one does stays full, and so does what rounding leaves over.
     crossing = np.searchsorted(deficits, excesses, side="right")
-    # A heavy item that no light one crosses ends exactly full: rounding aside, it is the last.
-    crossed = crossing < len(light)
-    left = 1.0 + excesses - deficits[np.minimum(crossing, len(light) - 1)]
+    crossed = (crossing < len(deficits)) & (deficits[crossing - 1] < excesses)
+    left = 1.0 + excesses - deficits[np.minimum(crossing, len(light))]
     keep[heavy] = np.where(crossed, np.clip(left, 0.0, 1.0), 1.0)
     alias[heavy] = heavy[np.minimum(np.arange(len(heavy)) + 1, last)]
     return keep, alias
