@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from budgetrec.objectives.checks import Table, check_finite, check_inputs, check_options
 from budgetrec.samplers.contract import Negatives
