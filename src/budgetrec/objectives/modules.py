@@ -131,7 +131,7 @@ class SampledSoftmax(_Sampled):
 
 
 class BinaryCrossEntropy(_Sampled):
-    """BCE, or gBCE when `calibration` is above 0, for sequence models; other arguments as in `SampledSoftmax`."""
+    """BCE, or gBCE when `calibration` is above 0, for sequence models; the rest as in `SampledSoftmax`."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class BinaryCrossEntropy(_Sampled):
 
 
 class FullSoftmax(nn.Module):
-    """Exact softmax over the catalogue for sequence models; nothing is drawn, so `generator` is not needed."""
+    """Exact softmax over the catalogue for sequence models; nothing is drawn, so no `generator` is needed."""
 
     def __init__(self, *, temperature: float = 1.0, cosine: bool = False, lean: bool = True) -> None:
         super().__init__()

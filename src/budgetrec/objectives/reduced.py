@@ -87,7 +87,7 @@ def choose_rounds(
     num_rounds: int,
     num_anchors: int,
 ) -> Rounds:
-    """Order states and items by their nearest anchor and cut both orders into equal chunks, for each round."""
+    """Order states and items by their nearest anchor and cut both orders into chunks, for each round."""
     shape = (num_rounds, num_anchors, states.shape[1])
     anchors = torch.randn(shape, generator=generator, device=generator.device).to(states)
     of_states = torch.stack([_chunk_numbers(states, some, num_chunks) for some in anchors])
@@ -113,11 +113,18 @@ def _round(
     windows = functional.pad(items, (0, 0, near, near), value=-1).unfold(0, 2 * near + 1, 1)
     windows = windows.transpose(1, 2).flatten(1)  # (chunks, (1 + 2 near) items)
     step = max(1, BLOCK_BYTES // (4 * members.shape[1] * windows.shape[1])) if lean else len(members)
+    # Gathered once: a gather in every block would give a gradient of the size of the table in every block.
+    near_states, near_vectors = (
+        states[members.clamp(min=0)],
+        functional.embedding(windows.clamp(min=0), table),
+    )
     sums = []
-    for rows, ids in zip(torch.split(members, step), torch.split(windows, step), strict=True):
+    for start in range(0, rounds.num_chunks, step):
+        some = slice(start, start + step)
+        rows, ids = members[some], windows[some]
         met = _times_met(rounds, rows.clamp(min=0), ids.clamp(min=0))
         dropped = (ids[:, None] == wanted[rows.clamp(min=0)][..., None]) | (ids < 0)[:, None]
-        parts = (states[rows.clamp(min=0)], table[ids.clamp(min=0)], met, dropped)
+        parts = (near_states[some], near_vectors[some], met, dropped)
         sums.append(checkpoint(_chunk_sums, *parts, use_reentrant=False) if lean else _chunk_sums(*parts))
     real = members >= 0
     order = members[real].argsort()

@@ -1,4 +1,4 @@
-r"""Scalable cross-entropy (SCE; Mezentsev et al., RecSys 2024): exact logits where they are likely to be large.
+r"""Scalable cross-entropy (SCE; Mezentsev et al., RecSys 2024): exact logits where they matter.
 
 Random directions define buckets. Each takes the hidden states and the items that point its way most, and
 cross-entropy is computed inside the bucket: its items, the target's own class masked, and the target's own
@@ -11,6 +11,7 @@ vectors.
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from budgetrec.errors import ArgumentError
@@ -51,17 +52,15 @@ def scalable_cross_entropy(
     positive = (states * table[wanted]).sum(-1)  # (T,)
     size = 4 * rows.shape[1] * items.shape[1]
     step = max(1, BLOCK_BYTES // size) if lean else len(rows)
+    # Gathered once: a gather in every block would give a gradient of the size of the table in every block.
+    near_states, near_vectors = states[rows], functional.embedding(items, table)
     losses = []
-    for some_rows, some_items in zip(torch.split(rows, step), torch.split(items, step), strict=True):
-        parts = (
-            states[some_rows],
-            table[some_items],
-            positive[some_rows],
-            some_items[:, None] == wanted[some_rows][..., None],
-        )
-        losses.append(
-            checkpoint(_bucket_losses, *parts, use_reentrant=False) if lean else _bucket_losses(*parts)
-        )
+    for start in range(0, len(rows), step):
+        some = slice(start, start + step)
+        own = items[some, None] == wanted[rows[some]][..., None]
+        parts = (near_states[some], near_vectors[some], positive[rows[some]], own)
+        one = checkpoint(_bucket_losses, *parts, use_reentrant=False) if lean else _bucket_losses(*parts)
+        losses.append(one)
     worst = positive.new_zeros(positive.shape).scatter_reduce(
         0, rows.flatten(), torch.cat(losses).flatten(), "amax", include_self=False
     )
@@ -81,7 +80,7 @@ def choose_buckets(
     bucket_items: int,
     mix: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Give the places of the states (buckets, bucket_targets) and the items (buckets, bucket_items) of each bucket."""
+    """Give the states (buckets, bucket_targets) and the items (buckets, bucket_items) of each bucket."""
     if not (num_buckets > 0 and bucket_targets > 0 and 1 < bucket_items <= table.shape[0]):
         raise ArgumentError(
             f"num_buckets is {num_buckets}, bucket_targets {bucket_targets} and bucket_items {bucket_items} "

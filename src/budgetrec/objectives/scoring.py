@@ -138,7 +138,7 @@ class _Parts:
         groups: slice,
         columns: slice,
     ) -> Tensor:
-        """Losses (g, m) of hidden (g, m, d) against positives (g, m, d) and the groups' negatives (g, k, d)."""
+        """Losses (g, m) of hidden (g, m, d) against positives (g, m, d) and negatives (g, k, d)."""
         drawn = self.negatives
         ids, log_q, log_q_targets = self.ids[groups], drawn.log_q, drawn.log_q_targets
         if log_q.shape[0] > 1:
