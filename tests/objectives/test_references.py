@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from budgetrec.objectives import (
     binary_cross_entropy,
     full_softmax,
+    reduced,
     reduced_cross_entropy,
     sampled_softmax,
+    scalable,
     scalable_cross_entropy,
     scoring,
 )
@@ -28,7 +30,8 @@ from .conftest import Problem, assert_same, problems
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Blocks of a few numbers, so that small problems have many of them."""
-    monkeypatch.setattr(scoring, "BLOCK_BYTES", 200)
+    for module in (scoring, scalable, reduced):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 200)
 
 
 @pytest.mark.parametrize("lean", [False, True])
@@ -115,9 +118,7 @@ def test_gradcheck(correction: str, lean: bool):
     loss = partial(binary_cross_entropy, calibration=0.6)
     if correction != "gbce":
         loss = partial(sampled_softmax, correction=correction)
-    if (
-        correction == "refined-logq"
-    ):  # what stops the gradient cannot be differenced: hold it to the reference
+    if correction == "refined-logq":  # a stopped gradient cannot be differenced: use the reference
         ours = loss(hidden, targets, table, negatives, lean=lean)
         mask = torch.ones_like(targets, dtype=torch.bool)
         wanted = sampled_softmax_reference(hidden, targets, table, negatives, mask, correction=correction)

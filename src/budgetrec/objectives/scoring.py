@@ -78,7 +78,10 @@ def mean_loss(
         loss: Tensor = _LeanSum.apply(hidden, rows, targets, weights, parts)  # type: ignore[no-untyped-call]
     else:
         everything = slice(None)
-        positives, others = functional.embedding(targets, rows), functional.embedding(ids, rows)
+        # One gather for both, as each gather gives a gradient of the size of the table.
+        both = functional.embedding(torch.cat([targets.flatten(), ids.flatten()]), rows)
+        own, drawn = torch.split(both, [targets.numel(), ids.numel()])
+        positives, others = own.view(*targets.shape, -1), drawn.view(*ids.shape, -1)
         losses = parts.losses(hidden, positives, others, targets, everything, everything)
         loss = (losses * weights).sum()
     return check_finite(loss, hidden, table)
