@@ -78,10 +78,7 @@ def mean_loss(
         loss: Tensor = _LeanSum.apply(hidden, rows, targets, weights, parts)  # type: ignore[no-untyped-call]
     else:
         everything = slice(None)
-        # One gather for both, as each gather gives a gradient of the size of the table.
-        both = functional.embedding(torch.cat([targets.flatten(), ids.flatten()]), rows)
-        own, drawn = torch.split(both, [targets.numel(), ids.numel()])
-        positives, others = own.view(*targets.shape, -1), drawn.view(*ids.shape, -1)
+        positives, others = _gather_both(rows, targets, ids)
         losses = parts.losses(hidden, positives, others, targets, everything, everything)
         loss = (losses * weights).sum()
     return check_finite(loss, hidden, table)
@@ -115,6 +112,19 @@ def _gather(
     )
     target_places, id_places = torch.split(places, [targets.numel(), ids.numel()])
     return rows, target_places.view_as(targets), id_places.view_as(ids)
+
+
+def _gather_both(rows: Tensor, targets: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Gather the positives (G, m, d) and the negatives (G, k, d).
+
+    Each gather gives a gradient of the size of the table, and splitting one gather copies its gradient: take
+    the cheaper.
+    """
+    if targets.numel() + ids.numel() >= rows.shape[0]:
+        return functional.embedding(targets, rows), functional.embedding(ids, rows)
+    both = functional.embedding(torch.cat([targets.flatten(), ids.flatten()]), rows)
+    own, drawn = torch.split(both, [targets.numel(), ids.numel()])
+    return own.view(*targets.shape, -1), drawn.view(*ids.shape, -1)
 
 
 def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
@@ -171,7 +181,7 @@ class _Parts:
         product = self.product_dtype or common
         hidden, positives, others = (x.to(product) for x in (hidden, positives, others))
         positive = (hidden * positives).sum(-1, dtype=torch.promote_types(product, torch.float32))
-        scores = hidden @ others.transpose(1, 2)  # (g, m, k)
+        scores: Tensor = _Products.apply(hidden, others)  # type: ignore[no-untyped-call]  # (g, m, k)
         return positive, scores.to(torch.promote_types(product, torch.float32))
 
 
@@ -194,12 +204,12 @@ class _LeanSum(torch.autograd.Function):
         rows_grad = torch.zeros_like(rows) if with_grad else None
         for groups, columns_list in _blocks(hidden.shape, parts.ids.shape[1], hidden.element_size()):
             ids = parts.ids[groups]
-            others = rows[ids].requires_grad_(with_grad)
+            others = functional.embedding(ids, rows).requires_grad_(with_grad)
             others_grad: Tensor | None = None
             for columns in columns_list:
                 block = hidden[groups, columns].detach().requires_grad_(with_grad)
                 own = targets[groups, columns]
-                positives = rows[own].requires_grad_(with_grad)
+                positives = functional.embedding(own, rows).requires_grad_(with_grad)
                 with torch.set_grad_enabled(with_grad):
                     losses = parts.losses(block, positives, others, own, groups, columns)
                     loss = (losses * weights[groups, columns]).sum()
@@ -243,10 +253,41 @@ def _blocks(
 def log_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:
     """Sum over the last axis where -inf counts as nothing; a row of nothing gives -inf and no gradient.
 
-    `torch.logsumexp` gives NaN as the gradient of such a row. `kept` is how many entries each row has.
+    `torch.logsumexp` gives NaN as the gradient of such a row, and takes twice the memory. `scores` is
+    overwritten. `kept` is how many entries each row has.
     """
-    empty = kept == 0
-    if not bool(empty.any()):
-        return scores.logsumexp(-1)
-    filled = scores.masked_fill(empty[..., None], 0.0)
-    return filled.logsumexp(-1).masked_fill(empty, -torch.inf)
+    sums: Tensor = _LogSumExp.apply(scores, kept == 0)  # type: ignore[no-untyped-call]
+    return sums
+
+
+class _Products(torch.autograd.Function):
+    """Batched products (g, m, d) x (g, k, d) -> (g, m, k), whose gradients come out contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        ctx.save_for_backward(left, right)
+        return left @ right.transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        left, right = ctx.saved_tensors
+        return grad @ right, grad.transpose(1, 2) @ left
+
+
+class _LogSumExp(torch.autograd.Function):
+    """Log-sum-exp in place: the exponentials take the place of the scores, as the gradient needs them alone."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, empty: Tensor) -> Tensor:
+        largest = scores.amax(-1, keepdim=True).masked_fill_(empty[..., None], 0.0)
+        shares = scores.detach().sub_(largest).exp_()
+        sums = shares.sum(-1)
+        ctx.save_for_backward(shares, sums)
+        return sums.log().add_(largest.squeeze(-1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        shares, sums = ctx.saved_tensors
+        factor = torch.where(sums > 0, grad / sums, 0.0)
+        return shares * factor[..., None], None
