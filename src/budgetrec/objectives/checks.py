@@ -77,6 +77,6 @@ def check_finite(loss: Tensor, hidden: Tensor, table: Table) -> Tensor:
         wrong_table = int((~table.isfinite()).sum())
         seen += f" and {wrong_table} of those in the table of shape {tuple(table.shape)}"
     raise ArgumentError(
-        f"logits are NaN or infinite (the loss is {float(loss)}): {seen}; lower the learning rate, clip "
+        f"logits are NaN or infinite (the loss is {loss.item()}): {seen}; lower the learning rate, clip "
         "gradients or normalise."
     )

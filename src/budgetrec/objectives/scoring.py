@@ -275,7 +275,7 @@ class _Products(torch.autograd.Function):
 
 
 class _LogSumExp(torch.autograd.Function):
-    """Log-sum-exp in place: the exponentials take the place of the scores, as the gradient needs them alone."""
+    """Log-sum-exp in place: exponentials take the place of the scores, as the gradient needs only them."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, empty: Tensor) -> Tensor:
