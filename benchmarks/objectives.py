@@ -132,7 +132,7 @@ def run_all(rounds: int, threads: int) -> str:
     cases += [("full softmax", 0, TARGETS), ("full softmax", 0, TARGETS // 10)]
     cases += [("full softmax, blocks", 0, TARGETS // 10), ("full softmax, blocks", 0, TARGETS)]
     found: dict[tuple[str, int, int], list[dict[str, Any]]] = {case: [] for case in cases}
-    for number in range(rounds):
+    for _ in range(rounds):
         for case, num_negatives, size in cases:
             if least_bytes(case, num_negatives, size) > 0.8 * free_bytes():
                 continue
