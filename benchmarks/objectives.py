@@ -4,9 +4,9 @@ Every case runs in a process of its own, so that memory is that case's alone: in
 tiny step starts threads and libraries, and the high-water mark of the process (VmHWM, reset through
 /proc/self/clear_refs) is read after one full step, less the resident memory before it; freed blocks go back
 to the system in that run. The gradients of hidden and table, which every case must produce, are part of it.
-Seconds are the median of the later steps; rounds over all cases alternate, so that a busy moment of the
-machine does not fall on one case. Cases whose logits and gathered rows alone exceed the free memory are not
-run and say so.
+Seconds are CPU seconds of the process, which runs one thread unless told otherwise: on an idle machine the
+same as by the clock, and on a busy one not. They are the median of the later steps; rounds over all cases
+alternate. Cases whose logits and gathered rows alone exceed the free memory are not run and say so.
 """
 
 import argparse
@@ -78,9 +78,9 @@ def measure(case: str, num_negatives: int, size: int, repeats: int) -> dict[str,
     peak = _status_bytes("VmHWM") - before
     seconds = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         step()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return {"peak_bytes": peak, "step_seconds": seconds}
 
 
@@ -145,7 +145,7 @@ def run_all(rounds: int, threads: int) -> str:
                 sized = run_case(case, num_negatives, size, threads=threads, repeats=0)
                 timed["peak_bytes"] = sized["peak_bytes"]
             runs.append(timed)
-    lines = ["| objective | k | targets | ms a step | peak MB |", "|---|---|---|---|---|"]
+    lines = ["| objective | k | targets | CPU ms a step | peak MB |", "|---|---|---|---|---|"]
     for (case, num_negatives, size), runs in found.items():
         head = f"| {case} | {num_negatives or '-'} | {size:,} "
         if not runs:

@@ -55,12 +55,14 @@ def _build(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     light, heavy = alias[is_light], alias[~is_light]
     if len(light) == 0 or len(heavy) == 0:  # all equal, to rounding
         return np.ones_like(keep), alias
-    deficits = np.concatenate([[0.0], np.cumsum(1.0 - keep[light])])  # D_0 = 0, D_1, ...
+    deficits = np.zeros(len(light) + 1)  # D_0 = 0, D_1, ...
+    np.cumsum(1.0 - keep[light], out=deficits[1:])
     excesses = np.cumsum(keep[heavy] - 1.0)
     last = len(heavy) - 1
     # Both lists ascend, so these searches are a merge and stay in cache.
     filler = np.searchsorted(excesses, deficits[:-1], side="right")
-    alias[light] = heavy[np.minimum(filler, last)]
+    alias[light] = heavy[np.minimum(filler, last, out=filler)]
+    del filler
     # A heavy item that ends exactly where a light one does stays full, and so does what rounding leaves over.
     crossing = np.searchsorted(deficits, excesses, side="right")
     crossed = (crossing < len(deficits)) & (deficits[crossing - 1] < excesses)

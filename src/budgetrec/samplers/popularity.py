@@ -29,7 +29,8 @@ class Popularity:
             raise ArgumentError(f"counts have shape {tuple(counts.shape)}; pass one count an item, (items,).")
         self.num_items = check_num_items(counts.shape[0])
         self.num_negatives = check_num_negatives(num_negatives)
-        weights = counts.detach().cpu().numpy().astype(np.float64) + smoothing
+        weights = counts.detach().cpu().numpy().astype(np.float64)
+        weights += smoothing
         if not (weights.min() > 0 and weights.sum() < np.inf):
             wrong = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))
             raise ArgumentError(
