@@ -163,7 +163,7 @@ def test_bfloat16_autocast_keeps_the_log_sum_exp_in_float32(name, lean):
     rounded = [x.detach().bfloat16().float() for x in (hidden, table)]
     wanted = LOSSES[name](rounded[0], targets, rounded[1], drawn, None, lean)
     # Logits of size 5 are rounded to 2^-6 each; a sum of exponentials in bfloat16 would be off by far more.
-    assert float(ours) == pytest.approx(float(wanted), abs=0.01)
+    assert ours.item() == pytest.approx(wanted.item(), abs=0.01)
     with torch.backends.mkldnn.flags(enabled=False):
         gradients = torch.autograd.grad(ours, (hidden, table))
     for gradient in gradients:

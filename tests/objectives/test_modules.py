@@ -96,13 +96,13 @@ def test_kernel_draws_estimate_the_loss_better_than_uniform_ones():
     """With peaked logits, the adaptive proposal has less error at the same k, and no more bias."""
     hidden, targets, mask, table = batch()
     hidden = 2 * hidden.detach()
-    wanted = float(full_softmax(hidden, targets, table, mask))
+    wanted = full_softmax(hidden, targets, table, mask).item()
     errors = {}
     for name, sampler in (("uniform", None), ("kernel", QuadraticKernel(table, 8, alpha=100.0))):
         objective = SampledSoftmax(K, 8, sharing="target", sampler=sampler)
         generator = torch.Generator().manual_seed(5)
         losses = [objective(hidden, targets, table, mask=mask, generator=generator) for _ in range(200)]
-        errors[name] = float((torch.stack(losses) - wanted).square().mean())
+        errors[name] = (torch.stack(losses) - wanted).square().mean().item()
     assert errors["kernel"] < errors["uniform"] / 2
 
 

@@ -58,7 +58,7 @@ def test_sampled_losses_do_not_push_the_own_positive_down(lean):
     table.requires_grad_()
     only_hits = uniform_over(20, torch.tensor([[3, 3, 3]]))
     loss = sampled_softmax(hidden, torch.tensor([[3]]), table, only_hits, lean=lean)
-    assert float(loss) == 0.0
+    assert loss.item() == 0.0
     assert float(torch.autograd.grad(loss, table)[0].abs().max()) == 0.0
     loss = binary_cross_entropy(hidden, torch.tensor([[3]]), table, only_hits, lean=lean)
     torch.testing.assert_close(loss, -torch.nn.functional.logsigmoid(hidden[0, 0] @ table[3]))
@@ -116,7 +116,7 @@ def test_gbce_is_finite_in_float32_where_the_transform_overflows(logit):
     loss = binary_cross_entropy(hidden, torch.tensor([[0]]), torch.ones(2, 1), drawn, calibration=0.75)
     power = 1 - 0.75 * (1 - 1 / 1)
     wanted = (power * max(0.0, -logit) + max(0.0, logit)) / 2
-    assert float(loss) == pytest.approx(wanted, rel=1e-6)
+    assert loss.item() == pytest.approx(wanted, rel=1e-6)
     assert bool(torch.autograd.grad(loss, hidden)[0].isfinite().all())
     probability = torch.sigmoid(torch.tensor(abs(logit), dtype=torch.float64))
     transformed = torch.log(1 / (probability.pow(-0.5) - 1))

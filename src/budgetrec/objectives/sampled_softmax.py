@@ -15,6 +15,8 @@ among $k$ draws:
 The logQ forms that touch the positive are in `logq.py`. Derived in notes of docs/objectives.md.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -138,9 +140,9 @@ def sampled_softmax_reference(
         log_q_others, own = log_q[group, slots], log_q_targets[group, place]
         log_q_given = log_q_others - torch.log(1 - own.exp())
         if correction == "theorem":
-            others = others - log_q_given - torch.log(torch.tensor(len(slots)))
+            others = others - log_q_given - math.log(len(slots))
         elif correction == "logq-negatives":
-            others = others - log_q_others - torch.log(torch.tensor(negatives.num_negatives))
+            others = others - log_q_others - math.log(negatives.num_negatives)
         elif correction == "logq":
             positive, others = positive - own, others - log_q_others
         if correction == "refined-logq":
