@@ -12,7 +12,7 @@ among $k$ draws:
 - `"logq-negatives"`: negatives shifted by $-\log(k q_j)$ (Bengio and Senécal 2008; Blanc and Rendle 2018):
   the same up to the hits, without looking at $q_p$.
 
-The logQ forms that touch the positive are in `logq.py`. Derived in notes of docs/objectives.md.
+The logQ forms that touch the positive are in `logq.py`.
 """
 
 import math
