@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint clean bench-data
+.PHONY: help setup demo test lint clean bench-data bench-objectives
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -35,6 +35,9 @@ test: lint ## everything CI checks
 
 bench-data: .venv/bench-ready ## prepare and iterate 20 million rows against pandas and a DataLoader
 	$(BIN)/python benchmarks/data.py --record benchmarks/results/data.md
+
+bench-objectives: .venv/ready ## seconds and peak memory of every objective, about ten minutes
+	$(BIN)/python benchmarks/objectives.py
 
 clean: ## remove what the other commands made
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

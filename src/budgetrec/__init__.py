@@ -11,12 +11,14 @@ from budgetrec._version import __version__
 from budgetrec.errors import BudgetrecError
 
 if TYPE_CHECKING:
+    from budgetrec import samplers
     from budgetrec.data.batches import TrainingBatches
     from budgetrec.data.cleaning import Cleaning
     from budgetrec.data.prepare import prepare
     from budgetrec.data.readers import Columns
     from budgetrec.data.splits import LeaveOneOut, Temporal, TemporalUsers
     from budgetrec.data.store import Dataset
+    from budgetrec.objectives import SampledSoftmax
 
 __all__ = [
     "BudgetrecError",
@@ -24,11 +26,13 @@ __all__ = [
     "Columns",
     "Dataset",
     "LeaveOneOut",
+    "SampledSoftmax",
     "Temporal",
     "TemporalUsers",
     "TrainingBatches",
     "__version__",
     "prepare",
+    "samplers",
 ]
 
 _HOMES = {
@@ -36,6 +40,7 @@ _HOMES = {
     "Columns": "budgetrec.data.readers",
     "Dataset": "budgetrec.data.store",
     "LeaveOneOut": "budgetrec.data.splits",
+    "SampledSoftmax": "budgetrec.objectives",
     "Temporal": "budgetrec.data.splits",
     "TemporalUsers": "budgetrec.data.splits",
     "TrainingBatches": "budgetrec.data.batches",
@@ -44,6 +49,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "samplers":  # a module; importing it sets the name here
+        return import_module("budgetrec.samplers")
     if name not in _HOMES:
         raise AttributeError(f"module 'budgetrec' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

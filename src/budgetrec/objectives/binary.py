@@ -1,0 +1,103 @@
+r"""Binary cross-entropy with one or many negatives, and its generalised form gBCE.
+
+gBCE (Petrov and Macdonald, RecSys 2023) raises the positive's probability to a power that undoes the
+overconfidence of negative sampling. With the sampling rate $a = k / (K - 1)$ and calibration $t \in [0, 1]$
+the power is $b = a (t (1 - 1/a) + 1/a) = 1 - t (1 - a)$ and
+
+$$L = -\tfrac{1}{k + 1}\bigl(b \log\sigma(s_p) + \sum_j \log(1 - \sigma(s_j))\bigr).$$
+
+$t = 0$ is plain BCE. Since $\log \sigma^b = b \log\sigma$, nothing is transformed back into logits and
+float32 is enough. Negatives that are the target's own positive are masked, and $k$ is what is left.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from budgetrec.errors import ArgumentError
+from budgetrec.objectives.checks import Table
+from budgetrec.objectives.scoring import RowLoss, ScoreOptions, Scores, mean_loss
+from budgetrec.samplers.contract import Negatives
+
+
+def binary_cross_entropy(
+    hidden: Tensor,
+    targets: Tensor,
+    table: Table,
+    negatives: Negatives,
+    mask: Tensor | None = None,
+    *,
+    calibration: float = 0.0,
+    num_items: int | None = None,
+    temperature: float = 1.0,
+    cosine: bool = False,
+    lean: bool = False,
+    sparse_grad: bool = False,
+) -> Tensor:
+    """Average BCE (`calibration` 0) or gBCE (`calibration` up to 1) over the targets.
+
+    Shapes as in `sampled_softmax`. `num_items` is only needed for gBCE when the table is a function.
+
+    >>> from budgetrec.samplers import Negatives
+    >>> log_q = torch.full((1, 1), 0.5).log()
+    >>> drawn = Negatives(torch.tensor([[1]]), log_q, log_q)
+    >>> binary_cross_entropy(torch.zeros(1, 1, 2), torch.tensor([[0]]), torch.eye(2), drawn)  # log 2
+    tensor(0.6931)
+    """
+    if isinstance(table, Tensor):
+        num_items = table.shape[0]
+    if not 0 <= calibration <= 1:
+        raise ArgumentError(f"calibration is {calibration}; pass 0 for BCE, up to 1 for the calibrated form.")
+    if calibration > 0 and num_items is None:
+        raise ArgumentError(
+            "gBCE needs the size of the catalogue; pass num_items beside a table that is a function."
+        )
+    return mean_loss(
+        _rows(calibration, num_items or 2),
+        hidden,
+        targets,
+        table,
+        negatives,
+        mask,
+        options=ScoreOptions(temperature, cosine),
+        lean=lean,
+        sparse_grad=sparse_grad,
+    )
+
+
+def _rows(calibration: float, num_items: int) -> RowLoss:
+    def rows(scores: Scores) -> Tensor:
+        kept = scores.num_kept()
+        power = 1 - calibration * (1 - kept / (num_items - 1))
+        # softplus(-inf) is 0 with gradient 0, so masked negatives vanish.
+        rest = functional.softplus(scores.negatives).sum(-1)
+        return (rest - power * functional.logsigmoid(scores.positive)) / (kept + 1)
+
+    return rows
+
+
+def binary_cross_entropy_reference(
+    hidden: Tensor,
+    targets: Tensor,
+    table: Tensor,
+    negatives: Negatives,
+    mask: Tensor,
+    *,
+    calibration: float = 0.0,
+) -> Tensor:
+    """Say the same one target at a time, as the formula is printed; slow, for tests."""
+    losses = []
+    for group, place in mask.nonzero().tolist():
+        state, target = hidden[group, place], int(targets[group, place])
+        valid = torch.ones_like(negatives.ids[group], dtype=torch.bool)
+        if negatives.valid is not None:
+            valid = negatives.valid[group]
+        others = [item for item, real in zip(negatives.ids[group].tolist(), valid, strict=True) if real]
+        others = [item for item in others if item != target]
+        rate = len(others) / (table.shape[0] - 1)
+        power = rate * (calibration * (1 - 1 / rate) + 1 / rate) if others else 1 - calibration
+        total = power * torch.sigmoid(state @ table[target]).log()
+        for item in others:
+            total = total + torch.log(1 - torch.sigmoid(state @ table[item]))
+        losses.append(-total / (len(others) + 1))
+    return torch.stack(losses).mean()

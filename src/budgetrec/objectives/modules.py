@@ -1,0 +1,268 @@
+"""The objectives as modules, for models that give hidden states of shape (sequences, positions, dim)."""
+
+import torch
+from torch import Tensor, nn
+
+from budgetrec.errors import ArgumentError
+from budgetrec.objectives.binary import binary_cross_entropy
+from budgetrec.objectives.checks import Table
+from budgetrec.objectives.full_softmax import full_softmax
+from budgetrec.objectives.reduced import reduced_cross_entropy
+from budgetrec.objectives.sampled_softmax import row_loss_for, sampled_softmax
+from budgetrec.objectives.scalable import scalable_cross_entropy
+from budgetrec.samplers.contract import AdaptiveSampler, Negatives, Sampler, check_num_items
+from budgetrec.samplers.uniform import Uniform
+
+SHARINGS = ("batch", "sequence", "target")
+
+
+class _Sampled(nn.Module):
+    """Groups the targets by how they share negatives, and draws for each group."""
+
+    def __init__(
+        self, num_items: int, num_negatives: int, sharing: str, sampler: Sampler | AdaptiveSampler | None
+    ) -> None:
+        super().__init__()
+        if sharing not in SHARINGS:
+            raise ArgumentError(f"sharing is {sharing!r}; pass one of {', '.join(map(repr, SHARINGS))}.")
+        self.num_items = check_num_items(num_items)
+        self.sharing = sharing
+        self.sampler = Uniform(num_items, num_negatives) if sampler is None else sampler
+        if self.sampler.num_items != num_items:
+            raise ArgumentError(
+                f"the sampler was made for {self.sampler.num_items} items and the objective for {num_items}; "
+                "make both for the same catalogue."
+            )
+
+    def _prepare(
+        self, hidden: Tensor, targets: Tensor, table: Table, mask: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Negatives, Tensor | None]:
+        if hidden.dim() != 3 or hidden.shape[:2] != targets.shape:
+            raise ArgumentError(
+                f"hidden has shape {tuple(hidden.shape)} and targets {tuple(targets.shape)}; "
+                "pass (sequences, positions, dim) and (sequences, positions)."
+            )
+        if mask is not None and mask.shape != targets.shape:
+            raise ArgumentError(
+                f"mask has shape {tuple(mask.shape)} for targets of shape {tuple(targets.shape)}; "
+                "pass booleans of the same shape, True where a target is real."
+            )
+        if isinstance(table, Tensor) and table.shape[0] != self.num_items:
+            raise ArgumentError(
+                f"the table has shape {tuple(table.shape)} but the objective was made for {self.num_items} "
+                "items; make both for the same catalogue."
+            )
+        if self.sharing != "sequence":  # groups need not keep their places, so padding is left out
+            axis = 0 if self.sharing == "batch" else 1
+            if mask is not None:
+                hidden, targets, mask = hidden[mask], targets[mask], None
+            else:
+                hidden, targets = hidden.flatten(0, 1), targets.flatten()
+            hidden, targets = hidden.unsqueeze(axis), targets.unsqueeze(axis)  # (1, T) or (T, 1)
+        sampler = self.sampler
+        if not hasattr(sampler, "draw"):
+            sampler = sampler.given(hidden, mask)
+        return hidden, targets, sampler.draw(targets, generator, mask=mask), mask
+
+    def extra_repr(self) -> str:
+        """Show what decides the draws."""
+        return f"num_items={self.num_items}, sharing={self.sharing!r}, sampler={type(self.sampler).__name__}"
+
+
+class SampledSoftmax(_Sampled):
+    """Sampled softmax for sequence models, with negatives drawn inside.
+
+    `sharing` says who shares a set of negatives: the whole "batch", each "sequence", or nobody ("target").
+    `correction` is "none", "theorem", "logq", "logq-negatives" or "refined-logq" (docs/objectives.md).
+    `sampler` is uniform with replacement unless given. `lean` bounds memory, `sparse_grad` makes the table's
+    gradient row-sparse.
+
+    >>> objective = SampledSoftmax(num_items=100, num_negatives=8)
+    >>> hidden, table = torch.zeros(2, 3, 4), torch.zeros(100, 4)
+    >>> loss = objective(hidden, torch.ones(2, 3, dtype=torch.int64), table, generator=torch.Generator())
+    >>> round(loss.item(), 4)  # log 100: nothing is known yet
+    4.6052
+    """
+
+    def __init__(
+        self,
+        num_items: int,
+        num_negatives: int,
+        sharing: str = "sequence",
+        correction: str = "theorem",
+        *,
+        sampler: Sampler | AdaptiveSampler | None = None,
+        temperature: float = 1.0,
+        cosine: bool = False,
+        lean: bool = False,
+        sparse_grad: bool = False,
+    ) -> None:
+        super().__init__(num_items, num_negatives, sharing, sampler)
+        row_loss_for(correction)  # refuse an unknown word now, not at the first step
+        self.correction = correction
+        self.temperature = temperature
+        self.cosine = cosine
+        self.lean = lean
+        self.sparse_grad = sparse_grad
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Table,
+        *,
+        generator: torch.Generator,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator)
+        return sampled_softmax(
+            hidden,
+            targets,
+            table,
+            negatives,
+            mask,
+            correction=self.correction,
+            temperature=self.temperature,
+            cosine=self.cosine,
+            lean=self.lean,
+            sparse_grad=self.sparse_grad,
+        )
+
+
+class BinaryCrossEntropy(_Sampled):
+    """BCE, or gBCE when `calibration` is above 0, for sequence models; the rest as in `SampledSoftmax`."""
+
+    def __init__(
+        self,
+        num_items: int,
+        num_negatives: int = 1,
+        sharing: str = "sequence",
+        *,
+        calibration: float = 0.0,
+        sampler: Sampler | AdaptiveSampler | None = None,
+        lean: bool = False,
+        sparse_grad: bool = False,
+    ) -> None:
+        super().__init__(num_items, num_negatives, sharing, sampler)
+        self.calibration = calibration
+        self.lean = lean
+        self.sparse_grad = sparse_grad
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Table,
+        *,
+        generator: torch.Generator,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator)
+        return binary_cross_entropy(
+            hidden,
+            targets,
+            table,
+            negatives,
+            mask,
+            calibration=self.calibration,
+            num_items=self.num_items,
+            lean=self.lean,
+            sparse_grad=self.sparse_grad,
+        )
+
+
+class FullSoftmax(nn.Module):
+    """Exact softmax over the catalogue for sequence models; nothing is drawn, so no `generator` is needed."""
+
+    def __init__(self, *, temperature: float = 1.0, cosine: bool = False, lean: bool = True) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.cosine = cosine
+        self.lean = lean
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Tensor,
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        return full_softmax(
+            hidden, targets, table, mask, temperature=self.temperature, cosine=self.cosine, lean=self.lean
+        )
+
+
+class ScalableCrossEntropy(nn.Module):
+    """SCE for sequence models; arguments as in `scalable_cross_entropy`."""
+
+    def __init__(
+        self,
+        num_buckets: int,
+        bucket_targets: int,
+        bucket_items: int,
+        *,
+        mix: bool = False,
+        lean: bool = False,
+    ) -> None:
+        super().__init__()
+        self.sizes = {
+            "num_buckets": num_buckets,
+            "bucket_targets": bucket_targets,
+            "bucket_items": bucket_items,
+        }
+        self.mix = mix
+        self.lean = lean
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Tensor,
+        *,
+        generator: torch.Generator,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        return scalable_cross_entropy(
+            hidden, targets, table, mask, generator=generator, mix=self.mix, lean=self.lean, **self.sizes
+        )
+
+
+class ReducedCrossEntropy(nn.Module):
+    """RECE for sequence models; arguments as in `reduced_cross_entropy`."""
+
+    def __init__(
+        self, num_chunks: int, *, num_neighbors: int = 1, num_rounds: int = 1, lean: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_chunks = num_chunks
+        self.num_neighbors = num_neighbors
+        self.num_rounds = num_rounds
+        self.lean = lean
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Tensor,
+        *,
+        generator: torch.Generator,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        return reduced_cross_entropy(
+            hidden,
+            targets,
+            table,
+            mask,
+            generator=generator,
+            num_chunks=self.num_chunks,
+            num_neighbors=self.num_neighbors,
+            num_rounds=self.num_rounds,
+            lean=self.lean,
+        )

@@ -1,0 +1,154 @@
+r"""Sampled softmax: the positive against $k$ drawn classes.
+
+Scores $s_j = \langle h, w_j \rangle$, positive $p$, draws $N$ with the target's own positive masked, $h$ hits
+among $k$ draws:
+
+- `"none"`: $-s_p + \log(e^{s_p} + \sum_{j \in N} e^{s_j})$, the vanilla form, which stays biased whatever
+  $k$;
+- `"theorem"`: negatives shifted by $-\log((k - h) q'_j)$, where $q'_j = q_j / (1 - q_p)$ is the proposal
+  given that a draw is not the positive. For uniform draws the shift is $\log\frac{K - 1}{k - h}$. The sum
+  over negatives is then an unbiased estimate of the partition function without the positive, and the loss is
+  consistent as $k$ grows;
+- `"logq-negatives"`: negatives shifted by $-\log(k q_j)$ (Bengio and Senécal 2008; Blanc and Rendle 2018):
+  the same up to the hits, without looking at $q_p$.
+
+The logQ forms that touch the positive are in `logq.py`.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from budgetrec.errors import ArgumentError
+from budgetrec.objectives.checks import Table
+from budgetrec.objectives.logq import logq_rows, refined_logq_rows
+from budgetrec.objectives.scoring import RowLoss, ScoreOptions, Scores, log_sum_exp, mean_loss
+from budgetrec.samplers.contract import Negatives
+
+
+def _vanilla_rows(scores: Scores) -> Tensor:
+    return _against(scores.positive, log_sum_exp(scores.negatives, scores.num_kept()))
+
+
+def _theorem_rows(scores: Scores) -> Tensor:
+    kept = scores.num_kept()
+    shift = torch.log1p(-scores.log_q_targets.exp()) - kept.clamp(min=1).log()
+    return _against(scores.positive, _weighed(scores, kept) + shift)
+
+
+def _logq_negatives_rows(scores: Scores) -> Tensor:
+    kept = scores.num_kept()
+    slots = scores.negatives.shape[2]
+    return _against(scores.positive, _weighed(scores, kept) - kept.new_tensor(slots).log())
+
+
+def _weighed(scores: Scores, kept: Tensor) -> Tensor:
+    """Give the log of the sum of e^s / q over the kept negatives, (G, m)."""
+    if scores.log_q.shape[2] == 1:  # one q for all: take it out of the sum
+        return log_sum_exp(scores.negatives, kept) - scores.log_q.squeeze(2)
+    return log_sum_exp(scores.negatives - scores.log_q, kept)
+
+
+def _against(positive: Tensor, log_rest: Tensor) -> Tensor:
+    """Give -log of e^s / (e^s + rest); with nothing else to choose from this is 0."""
+    return torch.logaddexp(positive, log_rest) - positive
+
+
+CORRECTIONS: dict[str, RowLoss] = {
+    "none": _vanilla_rows,
+    "theorem": _theorem_rows,
+    "logq": logq_rows,
+    "logq-negatives": _logq_negatives_rows,
+    "refined-logq": refined_logq_rows,
+}
+
+
+def sampled_softmax(
+    hidden: Tensor,
+    targets: Tensor,
+    table: Table,
+    negatives: Negatives,
+    mask: Tensor | None = None,
+    *,
+    correction: str = "theorem",
+    temperature: float = 1.0,
+    cosine: bool = False,
+    lean: bool = False,
+    sparse_grad: bool = False,
+) -> Tensor:
+    """Average the loss of each target against its group's negatives.
+
+    Shapes: hidden (G, T/G, d), targets and mask (G, T/G), table (K, d) or a function from ids to vectors,
+    negatives (G, k). `lean` keeps a block of logits at a time instead of all; `sparse_grad` makes the table's
+    gradient row-sparse. A target whose negatives are all hits contributes 0.
+
+    >>> from budgetrec.samplers import Negatives
+    >>> uniform = torch.full((1, 1), 0.25).log()
+    >>> table, hidden = torch.eye(4), torch.tensor([[[1.0, 0.0, 0.0, 0.0]]])
+    >>> drawn = Negatives(torch.tensor([[1, 0]]), uniform, uniform)  # class 0 is the target: one hit
+    >>> sampled_softmax(hidden, torch.tensor([[0]]), table, drawn)  # log(1 + 3/e), 3 = (K - 1) / (k - hits)
+    tensor(0.7437)
+    """
+    return mean_loss(
+        row_loss_for(correction),
+        hidden,
+        targets,
+        table,
+        negatives,
+        mask,
+        options=ScoreOptions(temperature, cosine),
+        lean=lean,
+        sparse_grad=sparse_grad,
+    )
+
+
+def row_loss_for(correction: str) -> RowLoss:
+    """Look a correction up by its name."""
+    if correction not in CORRECTIONS:
+        raise ArgumentError(f"correction is {correction!r}; pass one of {', '.join(map(repr, CORRECTIONS))}.")
+    return CORRECTIONS[correction]
+
+
+def sampled_softmax_reference(
+    hidden: Tensor,
+    targets: Tensor,
+    table: Tensor,
+    negatives: Negatives,
+    mask: Tensor,
+    *,
+    correction: str = "theorem",
+    temperature: float = 1.0,
+    cosine: bool = False,
+) -> Tensor:
+    """Say the same one target and one negative at a time; slow, for tests."""
+    losses = []
+    log_q = negatives.log_q.expand(negatives.ids.shape)
+    log_q_targets = negatives.log_q_targets.expand(targets.shape)
+    for group, place in mask.nonzero().tolist():
+        state, target = hidden[group, place], int(targets[group, place])
+        if cosine:
+            state, table = state / state.norm(), table / table.norm(dim=1, keepdim=True)
+        slots = [s for s, item in enumerate(negatives.ids[group].tolist()) if item != target]
+        if negatives.valid is not None:
+            slots = [s for s in slots if negatives.valid[group, s]]
+        positive = state @ table[target] / temperature
+        if not slots:
+            losses.append(0 * positive)
+            continue
+        others = torch.stack([state @ table[negatives.ids[group, s]] / temperature for s in slots])
+        log_q_others, own = log_q[group, slots], log_q_targets[group, place]
+        log_q_given = log_q_others - torch.log(1 - own.exp())
+        if correction == "theorem":
+            others = others - log_q_given - math.log(len(slots))
+        elif correction == "logq-negatives":
+            others = others - log_q_others - math.log(negatives.num_negatives)
+        elif correction == "logq":
+            positive, others = positive - own, others - log_q_others
+        if correction == "refined-logq":
+            rest = torch.exp(others - log_q_given)
+            probability = positive.exp() / (positive.exp() + rest.mean())
+            losses.append(-(1 - probability).detach() * (positive - rest.sum().log()))
+        else:
+            losses.append(-torch.log(positive.exp() / (positive.exp() + others.exp().sum())))
+    return torch.stack(losses).mean()

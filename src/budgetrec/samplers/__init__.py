@@ -1,0 +1,26 @@
+"""Samplers draw the classes that a target is scored against, and know with what probability."""
+
+from budgetrec.samplers.alias import AliasTable
+from budgetrec.samplers.contract import AdaptiveSampler, Negatives, Sampler
+from budgetrec.samplers.frequency import StreamingFrequency
+from budgetrec.samplers.in_batch import ForcedPositives, InBatch
+from budgetrec.samplers.kernel import QuadraticKernel
+from budgetrec.samplers.log_uniform import LogUniform
+from budgetrec.samplers.mixed import Mixed
+from budgetrec.samplers.popularity import Popularity
+from budgetrec.samplers.uniform import Uniform
+
+__all__ = [
+    "AdaptiveSampler",
+    "AliasTable",
+    "ForcedPositives",
+    "InBatch",
+    "LogUniform",
+    "Mixed",
+    "Negatives",
+    "Popularity",
+    "QuadraticKernel",
+    "Sampler",
+    "StreamingFrequency",
+    "Uniform",
+]
