@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from budgetrec import samplers
     from budgetrec.data.batches import TrainingBatches
     from budgetrec.data.cleaning import Cleaning
+    from budgetrec.data.columns import Columns
     from budgetrec.data.prepare import prepare
-    from budgetrec.data.readers import Columns
     from budgetrec.data.splits import LeaveOneOut, Temporal, TemporalUsers
     from budgetrec.data.store import Dataset
     from budgetrec.objectives import SampledSoftmax
@@ -37,7 +37,7 @@ __all__ = [
 
 _HOMES = {
     "Cleaning": "budgetrec.data.cleaning",
-    "Columns": "budgetrec.data.readers",
+    "Columns": "budgetrec.data.columns",
     "Dataset": "budgetrec.data.store",
     "LeaveOneOut": "budgetrec.data.splits",
     "SampledSoftmax": "budgetrec.objectives",

@@ -229,6 +229,26 @@ def test_ids_of_any_kind_come_back_as_they_were(tmp_path, kind):
     assert sequences(_prepared(path, tmp_path)) == {"007": [huge, "-5"], "7": ['ärger, "quoted"']}
 
 
+@pytest.mark.parametrize("odd", ["007", "+7", " 7", "-0", "1e3", "7x", str(10**19)])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_one_odd_id_after_thousands_of_numbers_is_kept_as_it_is(tmp_path, odd, quote):
+    """Ids that look like numbers at first, and would parse as one later, are not changed by it."""
+    rows = [(u, u % 10, u) for u in range(3000)]
+    path = write_csv(tmp_path / "e.csv", [*rows, (f"{quote}{odd}{quote}", 3, 5000)])
+    found = sequences(_prepared(path, tmp_path))
+    assert found[odd] == [3]
+    assert len(found) == 3001
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_whole_numbers_far_apart_are_numbered_too(tmp_path, kind):
+    """Hashes of 18 digits do not make a table of as many rows."""
+    rows = [(10**17 + 7, -(10**17), 1), (3, 10**17, 2), (3, 5, 3)]
+    path = tmp_path / f"e.{kind}"
+    getattr(frame_of(rows), f"write_{kind}")(path)
+    assert sequences(_prepared(path, tmp_path)) == {3: [10**17, 5], 10**17 + 7: [-(10**17)]}
+
+
 def test_unsigned_and_float_ids_of_parquet_are_read(tmp_path):
     """uint64 beyond int64, and whole numbers that a missing value once turned into floats."""
     frame = pl.DataFrame(
@@ -236,6 +256,9 @@ def test_unsigned_and_float_ids_of_parquet_are_read(tmp_path):
     )
     frame.write_parquet(tmp_path / "e.parquet")
     assert sequences(_prepared(tmp_path / "e.parquet", tmp_path)) == {str(2**64 - 1): [3], "5": [4]}
+    frame.with_columns(item=pl.Series([3.0, 4.5])).write_parquet(tmp_path / "f.parquet")
+    dataset = _prepared(tmp_path / "f.parquet", tmp_path, overwrite=True)
+    assert sequences(dataset) == {str(2**64 - 1): ["3"], "5": ["4.5"]}
 
 
 def test_json_ids_may_be_numbers_here_and_text_there(tmp_path):

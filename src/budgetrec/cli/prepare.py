@@ -59,8 +59,8 @@ def prepare(
 ) -> None:
     """Read interactions of any usual format, clean, order and split them, and store them for training."""
     from budgetrec.data.cleaning import Cleaning
+    from budgetrec.data.columns import Columns
     from budgetrec.data.prepare import prepare as prepare_dataset
-    from budgetrec.data.readers import Columns
 
     with stages() as report:
         dataset = prepare_dataset(

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from budgetrec.data.readers import Events, count_codes
+from budgetrec.data.events import Events, count_codes
 from budgetrec.errors import ArgumentError, DataError
 
 

@@ -1,8 +1,11 @@
 """Put interactions in the order of sequences: by user, then time, then place in the source."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 _BLOCK_ROWS = 1 << 14  # small enough for a processor's cache and for keys of 63 bits
@@ -22,11 +25,23 @@ def sort_into_sequences(
     if rows is not None:
         users, items, times = users[rows], items[rows], None if times is None else times[rows]
     if times is not None:
-        for begin, end in pairwise(_cuts(users)):
-            order = _order_in_block(users[begin:end], times[begin:end])
-            items[begin:end] = items[begin:end][order]
-            times[begin:end] = times[begin:end][order]
+        cuts = _cuts(users)
+        # A share for each thread; numpy lets go of the interpreter while it sorts.
+        num_threads = pl.thread_pool_size()
+        bounds = np.linspace(0, len(cuts) - 1, num_threads + 1).astype(int)
+        shares = [cuts[begin : end + 1] for begin, end in pairwise(bounds)]
+        with ThreadPoolExecutor(num_threads) as pool:
+            list(pool.map(partial(_sort_blocks, users, items, times), shares))
     return users, items, times
+
+
+def _sort_blocks(
+    users: NDArray[np.int32], items: NDArray[np.int32], times: NDArray[np.int64], cuts: NDArray[np.int64]
+) -> None:
+    for begin, end in pairwise(cuts):
+        order = _order_in_block(users[begin:end], times[begin:end])
+        items[begin:end] = items[begin:end][order]
+        times[begin:end] = times[begin:end][order]
 
 
 def _ascending(values: NDArray[np.int32]) -> bool:

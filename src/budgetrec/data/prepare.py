@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 from budgetrec.data.archives import Report
 from budgetrec.data.cleaning import Cleaning, Step, filter_rare, filter_ratings, filter_repeats
+from budgetrec.data.columns import Columns
+from budgetrec.data.events import Events, count_codes, renumber
+from budgetrec.data.ids import are_plain_numbers
 from budgetrec.data.ordering import sort_into_sequences
-from budgetrec.data.readers import Columns, Events, Read, count_codes, find_files, read_events
+from budgetrec.data.readers import Read, find_files, read_events
 from budgetrec.data.splits import LeaveOneOut, Part, Parts, Rows, Split
 from budgetrec.data.store import MARKER, Dataset
 from budgetrec.data.times import as_date
 from budgetrec.errors import DataError
 from budgetrec.files import check_free, new_folder
-
-_BLOCK_ROWS = 1 << 20
 
 
 def prepare(
@@ -177,13 +178,6 @@ def _count_in_sequences(rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> 
     return np.diff(np.searchsorted(rows, offsets))
 
 
-def _renumber(codes: NDArray[np.int32], numbers: NDArray[np.int32]) -> None:
-    """Replace each code by its number, in place and in blocks, so that no second array is needed."""
-    for begin in range(0, len(codes), _BLOCK_ROWS):
-        block = codes[begin : begin + _BLOCK_ROWS]
-        block[:] = numbers[block]
-
-
 def _number_users_by_label(events: Events) -> None:
     """Renumber users in the order of their labels, so that the result does not hang on how it was read."""
     order = _typed(events.user_labels).arg_sort().to_numpy()
@@ -191,7 +185,7 @@ def _number_users_by_label(events: Events) -> None:
         return
     numbers = np.empty(len(order), np.int32)
     numbers[order] = np.arange(len(order), dtype=np.int32)
-    _renumber(events.users, numbers)
+    renumber(events.users, numbers)
     events.user_labels = events.user_labels.gather(order)
 
 
@@ -206,15 +200,13 @@ def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDA
     present = present[np.argsort(-train_counts[present], kind="stable")]
     numbers = np.full(size, -1, np.int32)
     numbers[present] = np.arange(len(present), dtype=np.int32)
-    _renumber(events.items, numbers)
+    renumber(events.items, numbers)
     return _typed(events.item_labels.gather(present)), train_counts[present]
 
 
 def _typed(labels: pl.Series) -> pl.Series:
     """Labels that are all plain whole numbers become int64, so that they sort and join as numbers."""
-    if labels.str.contains(r"^(0|-?[1-9][0-9]{0,17})$").all():
-        return labels.cast(pl.Int64)
-    return labels
+    return labels.cast(pl.Int64) if are_plain_numbers(labels) else labels
 
 
 def _statistics(dataset: Dataset, events: Events) -> dict[str, Any]:

@@ -16,12 +16,14 @@ class Table:
     """A lazy table of interactions.
 
     `scan` takes the types that columns shall be read as. `text` says that the file itself has no types,
-    so that a column can be read as whatever is asked for.
+    so that a column can be read as whatever is asked for; `separator` stands between the fields of a line,
+    where there are lines of fields.
     """
 
     names: list[str]
     scan: Scan
     text: bool
+    separator: str | None = None
 
 
 def open_table(files: list[Path], layout: str, *, header: bool) -> Table:
@@ -53,7 +55,7 @@ def _with_header(files: list[Path], separator: str) -> Table:
             files, separator=separator, schema_overrides=dict(read_as), infer_schema=False, glob=False
         )
 
-    return Table(scan({}).collect_schema().names(), scan, text=True)
+    return Table(scan({}).collect_schema().names(), scan, text=True, separator=separator)
 
 
 def _without_header(files: list[Path], separator: str, first_line: str) -> Table:
@@ -72,7 +74,7 @@ def _columns(files: list[Path], separator: str, names: list[str], quote: str | N
             files, has_header=False, separator=separator, schema=schema, quote_char=quote, glob=False
         )
 
-    return Table([name for name in names if name], scan, text=True)
+    return Table([name for name in names if name], scan, text=True, separator=separator)
 
 
 def _json_lines(files: list[Path]) -> Table:

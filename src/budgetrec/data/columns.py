@@ -1,0 +1,57 @@
+"""Which column holds users, items, times and ratings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from budgetrec.errors import DataError
+
+# The usual names, compared without case, blanks, dashes, underscores and RecBole's `:type` endings.
+_USUAL_NAMES = {
+    "user": "user userid uid customer customerid visitorid member memberid reviewerid account accountid "
+    "session sessionid",
+    "item": "item itemid iid movie movieid product productid article articleid track trackid song songid "
+    "asin parentasin sku location locationid venue venueid business businessid book bookid",
+    "time": "timestamp time ts datetime date eventtime createdat unixreviewtime reviewtime tdat",
+    "rating": "rating stars score overall",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The names of the columns to read; None guesses from the usual names."""
+
+    user: str | None = None
+    item: str | None = None
+    time: str | None = None
+    rating: str | None = None
+
+
+def choose_columns(
+    found: list[str], asked: Columns, shown: Path | str, *, with_time: bool, with_ratings: bool
+) -> dict[str, str]:
+    """Give the column of each role: the one asked for, or the first with a usual name."""
+    normal = {_normalise(name): name for name in reversed(found)}
+    chosen = {}
+    for role in ("user", "item", "time", "rating"):
+        if (role == "time" and not with_time) or (role == "rating" and not with_ratings):
+            continue
+        name = getattr(asked, role)
+        if name is not None and name not in found:
+            raise DataError(
+                f"{shown} has no column {name!r} (found: {', '.join(found)}). "
+                f"Pass --{role}-column with one of those."
+            )
+        if name is None:
+            name = next((normal[usual] for usual in _USUAL_NAMES[role].split() if usual in normal), None)
+        if name is None:
+            hint = ", or --file-order if the rows are in order already" if role == "time" else ""
+            raise DataError(
+                f"{shown} has no column that looks like the {role} (found: {', '.join(found)}). "
+                f"Pass --{role}-column NAME{hint}."
+            )
+        chosen[role] = name
+    return chosen
+
+
+def _normalise(name: str) -> str:
+    return "".join(c for c in name.split(":")[0].lower() if c.isalnum())
