@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -22,9 +23,10 @@ def describe_machine() -> str:
         check=False,
         cwd=Path(__file__).parent,
     ).stdout.strip()
-    names = ("numpy", "polars", "pandas", "torch")
-    versions = ", ".join(f"{name} {version(name)}" for name in names)
+    names = ("numpy", "pandas", "polars", "torch")
+    versions = ", ".join(f"{name} {version(name)}" for name in names if find_spec(name))
     return (
-        f"Machine: {model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}; "
+        f"Machine: {model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, "
+        f"load {os.getloadavg()[0]:.1f}; "
         f"Python {platform.python_version()}, {versions}; commit {commit}."
     )

@@ -4,15 +4,13 @@ Every case runs in a process of its own, so that memory is that case's alone: in
 tiny step starts threads and libraries, and the high-water mark of the process (VmHWM, reset through
 /proc/self/clear_refs) is read after one full step, less the resident memory before it; freed blocks go back
 to the system in that run. The gradients of hidden and table, which every case must produce, are part of it.
-Seconds are CPU seconds of the process, which runs one thread unless told otherwise: on an idle machine the
-same as by the clock, and on a busy one not. They are the median of the later steps; rounds over all cases
-alternate. Cases whose logits and gathered rows alone exceed the free memory are not run and say so.
+Seconds are by the clock, the median of the later steps; rounds over all cases alternate. Cases whose logits
+and gathered rows alone exceed the free memory are not run and say so.
 """
 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import describe_machine
 from torch import Tensor
 
 from budgetrec.objectives import full_softmax, sampled_softmax
@@ -78,9 +77,9 @@ def measure(case: str, num_negatives: int, size: int, repeats: int) -> dict[str,
     peak = _status_bytes("VmHWM") - before
     seconds = []
     for _ in range(repeats):
-        start = time.process_time()
+        start = time.perf_counter()
         step()
-        seconds.append(time.process_time() - start)
+        seconds.append(time.perf_counter() - start)
     return {"peak_bytes": peak, "step_seconds": seconds}
 
 
@@ -145,7 +144,7 @@ def run_all(rounds: int, threads: int) -> str:
                 sized = run_case(case, num_negatives, size, threads=threads, repeats=0)
                 timed["peak_bytes"] = sized["peak_bytes"]
             runs.append(timed)
-    lines = ["| objective | k | targets | CPU ms a step | peak MB |", "|---|---|---|---|---|"]
+    lines = ["| objective | k | targets | ms a step | peak MB |", "|---|---|---|---|---|"]
     for (case, num_negatives, size), runs in found.items():
         head = f"| {case} | {num_negatives or '-'} | {size:,} "
         if not runs:
@@ -181,20 +180,6 @@ def _bars(found: dict[tuple[str, int, int], list[dict[str, Any]]]) -> list[str]:
     return lines
 
 
-def describe_machine() -> str:
-    """Name the processor, memory, threads, versions and commit."""
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    total = Path("/proc/meminfo").read_text().split()[1]
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
-    return (
-        f"Machine: {names[0].split(':')[1].strip()}, {os.cpu_count()} cores, {int(total) / 2**20:.0f} GiB; "
-        f"{torch.get_num_threads()} threads; load before the run {os.getloadavg()[0]:.1f}. "
-        f"Python {platform.python_version()}, torch {torch.__version__}. Commit {commit}. "
-        "Command: `make bench-objectives`."
-    )
-
-
 def main() -> None:
     """Run one case when asked for one, else all of them and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -203,13 +188,13 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=TARGETS)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="one, so that other work disturbs less")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     if asked.case:
         print(json.dumps(measure(asked.case, asked.negatives, asked.targets, asked.repeats)))
         return
-    machine = describe_machine()
+    machine = f"`make bench-objectives`, {asked.threads} threads. {describe_machine()}"
     table = run_all(asked.rounds, asked.threads)
     title = f"# One step of each objective\n\nT = {TARGETS:,} targets ({SEQUENCES} sequences x {LENGTH}), "
     title += (
