@@ -27,7 +27,7 @@ lint: .venv/ready ## style and types
 	$(BIN)/mypy
 
 test: lint ## everything CI checks
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2
 
 .venv/bench-ready: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

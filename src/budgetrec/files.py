@@ -5,8 +5,9 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 import polars as pl
@@ -16,11 +17,12 @@ from budgetrec.errors import DataError
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def check_free(target: Path, *, overwrite: bool, marker: str) -> None:
+def check_free(target: Path, *, overwrite: bool, files: Sequence[str]) -> None:
     """Refuse early to write where something is already.
 
-    With `overwrite` a folder may be replaced only if it is empty or holds `marker`, the file that tells a
-    folder of ours: a slip of the hand must not delete somebody's home.
+    With `overwrite` a folder may be replaced if it is empty, or if it holds the first of `files`, which tells
+    a folder of ours, and nothing but names that match one of them: a slip of the hand must not delete
+    anything else.
     """
     if not target.exists() and not target.is_symlink():
         return
@@ -28,26 +30,33 @@ def check_free(target: Path, *, overwrite: bool, marker: str) -> None:
         raise DataError(f"{target} exists already. Pass --overwrite to replace it, or another name.")
     if not target.is_dir() or target.is_symlink():
         raise DataError(f"{target} is not a folder, so it is not replaced. Pass another name.")
-    if any(target.iterdir()) and not (target / marker).is_file():
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise DataError(f"{target} is the folder we are in, so it is not replaced. Pass another name.")
+    names = sorted(path.name for path in target.iterdir())
+    other = [name for name in names if not any(fnmatch(name, pattern) for pattern in files)]
+    if names and (other or files[0] not in names):
+        seen = other[0] if other else names[0]
         raise DataError(
-            f"{target} holds other files and no {marker}, so it is not replaced. Pass another name."
+            f"{target} holds other files, such as {seen}, so it is not replaced. Pass another name."
         )
 
 
 @contextmanager
-def new_folder(target: Path, *, overwrite: bool, marker: str) -> Iterator[Path]:
+def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterator[Path]:
     """Give a temporary folder beside `target` that takes its name when all went well, or vanishes."""
-    check_free(target, overwrite=overwrite, marker=marker)
-    parent = target.absolute().parent
+    check_free(target, overwrite=overwrite, files=files)
+    target = target.absolute()
+    made = [parent for parent in target.parents if not parent.exists()]
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=parent))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.partial-", dir=target.parent))
     except OSError as error:
         raise DataError(f"{target} cannot be created: {error.strerror}. Pass another place.") from error
+    old = staging.with_name(staging.name + "-old")
     try:
         yield staging
         staging.chmod(0o777 & ~_umask())
-        _replace(staging, target)
+        _replace(staging, target, old)
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise DataError(
@@ -57,6 +66,10 @@ def new_folder(target: Path, *, overwrite: bool, marker: str) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        if not target.exists():
+            for parent in made:
+                parent.rmdir()
 
 
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:
@@ -66,18 +79,16 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
     path.write_bytes(buffer.getbuffer())
 
 
-def _replace(staging: Path, target: Path) -> None:
-    if not target.exists():
-        staging.rename(target)
-        return
-    old = staging.with_name(staging.name + "-old")
-    target.rename(old)
+def _replace(staging: Path, target: Path, old: Path) -> None:
+    """Put the new folder in the place of the old one, which comes back if that fails half-way."""
     try:
+        if target.exists():
+            target.rename(old)
         staging.rename(target)
-    except OSError:
-        old.rename(target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            old.rename(target)
         raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:

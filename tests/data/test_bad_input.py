@@ -82,7 +82,7 @@ def test_unreadable_time_names_value_row_and_column(prepare_refused, tmp_path):
     """The first of them is shown."""
     path = write_csv(tmp_path / "e.csv", [*GOOD, (3, "c", "yesterday"), (3, "d", "soon")])
     sentence = prepare_refused(path)
-    assert "2 times that cannot be read" in sentence
+    assert "times that cannot be read, 2 of 5" in sentence
     assert "row 4: 'yesterday' in column 'timestamp'" in sentence
 
 
@@ -192,6 +192,47 @@ def test_output_exists(refused, budgetrec, tmp_path):
     assert "holds other files" in sentence
 
 
+def test_the_input_is_never_overwritten(refused, budgetrec, tmp_path):
+    """A source inside the folder to be replaced is refused, and so is a folder with other files."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    assert budgetrec("prepare", path, "-o", tmp_path / "dataset").code == 0
+    inside = write_csv(tmp_path / "dataset" / "raw.csv", GOOD)
+    sentence = refused("prepare", inside, "-o", tmp_path / "dataset", "--overwrite")
+    assert "holds other files, such as raw.csv" in sentence
+    inside.rename(tmp_path / "dataset" / "raw.parquet")
+    sentence = refused(
+        "prepare", tmp_path / "dataset" / "raw.parquet", "-o", tmp_path / "dataset", "--overwrite"
+    )
+    assert "lies in the folder to be written" in sentence
+
+
+def test_nothing_left_after_dropping_nulls(prepare_refused, tmp_path):
+    """Every row lacks its user."""
+    path = write_csv(tmp_path / "e.csv", [("", "x", 1), ("", "y", 2)])
+    assert "none of the 2 rows" in prepare_refused(path, "--drop-nulls")
+
+
+def test_parents_made_for_nothing_are_removed(refused, tmp_path):
+    """`-o a/b/c` leaves no a/b behind when it fails."""
+    path = write_csv(tmp_path / "e.csv", [(*row, 1) for row in GOOD], "user,item,timestamp,rating")
+    refused("prepare", path, "-o", tmp_path / "a" / "b" / "c", "--rating-above", 9)
+
+
+def test_a_folder_instead_of_a_file_name(refused, tmp_path):
+    """A path that cannot be opened is told by its own sentence."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    assert "cannot" in refused("prepare", path, "-o", path / "dataset")
+    assert "cannot be read" in refused("prepare", tmp_path / ("x" * 300), "-o", tmp_path / "dataset")
+
+
+@pytest.mark.parametrize("command", [[], ["data"], ["reproduce"]])
+def test_a_group_without_a_command_shows_its_help(budgetrec, command):
+    """Help is not dressed up as an error."""
+    answer = budgetrec(*command)
+    assert answer.code == 2
+    assert answer.err.startswith("Usage: budgetrec")
+
+
 @pytest.mark.parametrize(
     ("options", "step"),
     [
@@ -218,6 +259,10 @@ def test_everything_filtered_away_names_the_step(prepare_refused, tmp_path, opti
         ["--min-user", "0"],
         ["--min-user", "many"],
         ["--repeats", "last"],
+        ["--rating-above", "inf"],
+        ["--split", "temporal", "--seed", "-1"],
+        ["--file-order", "--time-column", "timestamp"],
+        ["--rating-column", "timestamp"],
     ],
 )
 def test_options_out_of_range(prepare_refused, tmp_path, options):

@@ -83,6 +83,17 @@ def test_epochs_differ_and_seeds_repeat(tmp_path):
     assert first == _pairs(dataset, batches, torch.Generator().manual_seed(0))
 
 
+def test_inputs_and_targets_are_tensors_of_their_own(tmp_path):
+    """Changing one never changes the other, with padding and without."""
+    for lengths in ([7, 7], [7, 9]):
+        batches = TrainingBatches(_dataset(tmp_path, lengths), batch_size=2, max_length=9)
+        (batch,) = batches.epoch(torch.Generator())
+        before = batch.targets.clone()
+        batch.ids.zero_()
+        assert torch.equal(batch.targets, before)
+        assert batch.targets.is_contiguous()
+
+
 def test_similar_lengths_share_a_batch(tmp_path):
     """With lengths of 4 to 100, sorting within pools leaves under 15% of padding; without it over 25%."""
     random = np.random.default_rng(0)

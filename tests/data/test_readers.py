@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from budgetrec import Cleaning, Columns, prepare
+from budgetrec.data.ids import holds_padded_numbers
 from tests.conftest import frame_of, sequences, write_csv
 
 # User 7 sees 30, 10, 20 in time; user 3 sees 20, 30. The source is not in that order.
@@ -295,6 +296,63 @@ def test_a_path_with_wildcards_in_it_is_one_file(tmp_path):
     """Brackets and stars in a name are letters like any other."""
     path = write_csv(tmp_path / "events[1]*.csv", ROWS)
     assert sequences(_prepared(path, tmp_path)) == EXPECTED
+
+
+def test_a_json_path_with_wildcards_in_it_is_one_file(tmp_path):
+    """The same for JSON lines, where a pattern would read the neighbour."""
+    frame_of(ROWS).write_ndjson(tmp_path / "log[2].jsonl")
+    frame_of([(1, 1, 1)]).write_ndjson(tmp_path / "log2.jsonl")
+    assert sequences(_prepared(tmp_path / "log[2].jsonl", tmp_path)) == EXPECTED
+
+
+def test_json_ids_and_times_may_change_their_kind_late(tmp_path):
+    """Text after a thousand numbers, and a date with a fraction after a thousand whole seconds."""
+    records = [{"user": 1, "item": i, "ts": i} for i in range(1500)]
+    records += [{"user": "b", "item": 10**25, "ts": 1500.5}]
+    path = tmp_path / "e.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    assert sequences(_prepared(path, tmp_path))["b"] == [str(10**25)]
+
+
+@pytest.mark.parametrize("odd", ["+7", " 7", "\t7", "007", '"007"'])
+def test_an_odd_id_is_seen_wherever_it_lies(tmp_path, odd, monkeypatch):
+    """The look at the bytes misses nothing at the border between two chunks."""
+    monkeypatch.setattr("budgetrec.data.ids._CHUNK_BYTES", 16)
+    for shift in range(20):
+        path = tmp_path / "e.csv"
+        path.write_text("a,b\n" + "x" * shift + f"\n{odd},1\n9,9\n")
+        assert holds_padded_numbers([path], ",")
+        path.write_text("a,b\n" + "x" * shift + "\n0,1\n-9,0.5\n")
+        assert not holds_padded_numbers([path], ",")
+
+
+def test_a_quoted_nothing_is_missing_and_blanks_around_times_are_not_part_of_them(tmp_path):
+    """`""` is no user; ` 3` is the time 3."""
+    path = tmp_path / "e.csv"
+    path.write_text('user,item,time\n"","x",1\n"u","b", 3 \n"u","a",2\n')
+    assert sequences(_prepared(path, tmp_path, drop_nulls=True)) == {"u": ["a", "b"]}
+
+
+def test_a_header_that_begins_like_a_zip_is_still_a_header(tmp_path):
+    """PK is a usual name for a key."""
+    path = write_csv(tmp_path / "e.csv", [(9, *row) for row in ROWS], header="PK,user,item,timestamp")
+    assert sequences(_prepared(path, tmp_path)) == EXPECTED
+
+
+def test_four_columns_without_header_need_not_be_movielens(tmp_path):
+    """`header=False` names the columns by number, whatever they look like."""
+    path = tmp_path / "e.tsv"
+    path.write_text("".join(f"{t}\t{u}\t{i}\t5\n" for u, i, t in ROWS))
+    columns = Columns(user="column_2", item="column_3", time="column_1")
+    assert sequences(_prepared(path, tmp_path, columns=columns, header=False)) == EXPECTED
+
+
+def test_users_are_numbered_by_label_numbers_first(tmp_path):
+    """9 comes before 10, also when a label that is no number was there at first."""
+    rows = [("x", "a", 1, 0), ("10", "a", 2, 5), ("9", "b", 3, 5)]
+    path = write_csv(tmp_path / "e.csv", rows, "user,item,time,rating")
+    dataset = _prepared(path, tmp_path, cleaning=Cleaning(rating_above=1))
+    assert dataset.user_labels.to_list() == [9, 10]
 
 
 def test_ratings_are_read_only_when_they_are_asked_for(tmp_path):

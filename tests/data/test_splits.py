@@ -156,3 +156,20 @@ def test_a_split_by_time_needs_times(tmp_path):
     frame_of([(1, "a", 1)]).write_parquet(tmp_path / "e.parquet")
     with pytest.raises(DataError, match="needs times"):
         prepare(tmp_path / "e.parquet", tmp_path / "d", split=Temporal(), file_order=True)
+
+
+@pytest.mark.parametrize(("share", "trained"), [(0.9, 1), (0.3, 7), (1e-17, 9)])
+def test_the_share_is_taken_as_it_is_written(tmp_path, share, trained):
+    """Of 10 rows 0.9 leaves one; a tiny share still tests the last row."""
+    frame_of([(u, "a", u) for u in range(10)]).write_parquet(tmp_path / "e.parquet")
+    split = TemporalUsers(test_share=share)
+    dataset = prepare(tmp_path / "e.parquet", tmp_path / "d", split=split)
+    assert dataset.info["statistics"]["train_interactions"] == trained
+
+
+def test_rows_that_a_split_drops_are_reported(tmp_path):
+    """The split is a step like any other: rows in, rows out."""
+    rows = [(1, "a", 1), (1, "b", 2), (2, "a", 3), (2, "new", 9), (2, "a", 10)]
+    frame_of(rows).write_parquet(tmp_path / "e.parquet")
+    steps = prepare(tmp_path / "e.parquet", tmp_path / "d", split=TemporalUsers(test_share=0.4)).info["steps"]
+    assert steps[-1] == {"name": "split temporal-users", "rows_in": 5, "rows_out": 3}

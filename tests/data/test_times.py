@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from budgetrec import prepare
+from budgetrec.errors import DataError
 from tests.conftest import sequences, write_csv
 
 
@@ -13,6 +14,7 @@ from tests.conftest import sequences, write_csv
         (978300760, 978300761, "2000-12-31T22:12:40Z"),
         (978300760000, 978300760001, "2000-12-31T22:12:40Z"),
         ("978300760.25", "978300760.5", "2000-12-31T22:12:40Z"),
+        ("978300760000.5", "978300760001.5", "2000-12-31T22:12:40Z"),
         ("2000-12-31", "2001-01-01", "2000-12-31T00:00:00Z"),
         ("2000-12-31 22:12:40", "2000-12-31 22:12:41", "2000-12-31T22:12:40Z"),
         ("2000-12-31T22:12:40.001", "2000-12-31T22:12:40.002", "2000-12-31T22:12:40Z"),
@@ -68,3 +70,11 @@ def test_equal_times_keep_the_order_of_the_source(tmp_path):
     items = ["m", "c", "z", "a", "k"]
     path = write_csv(tmp_path / "e.csv", [("u", item, 5) for item in items])
     assert sequences(prepare(path, tmp_path / "dataset")) == {"u": items}
+
+
+def test_not_a_number_is_a_missing_time(tmp_path):
+    """NaN in a typed column counts as missing, not as unreadable."""
+    frame = pl.DataFrame({"user": [1, 1], "item": [2, 3], "timestamp": [5.0, float("nan")]})
+    frame.write_parquet(tmp_path / "e.parquet")
+    with pytest.raises(DataError, match="1 without time"):
+        prepare(tmp_path / "e.parquet", tmp_path / "dataset")

@@ -129,6 +129,10 @@ def test_siblings_share_the_call():
         (lambda: SampledSoftmax(2**31, 8), "num_items is 2147483648"),
         (lambda: SampledSoftmax(K, 0), "num_negatives is 0"),
         (
+            lambda: SampledSoftmax(K, 8, sampler=Uniform(K, 64)),
+            "the sampler draws 64 negatives and the objective asks for 8",
+        ),
+        (
             lambda: SampledSoftmax(K, 8, sampler=Uniform(K + 1, 8)),
             "made for 61 items and the objective for 60",
         ),

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from budgetrec._version import __version__
-from budgetrec.cli.console import print_error, stdout
+from budgetrec.cli.console import print_error, stderr, stdout
 from budgetrec.errors import BudgetrecError
 
 app = typer.Typer(
@@ -57,6 +57,9 @@ def run(arguments: list[str]) -> int:
         print_error(str(error))
         return 2
     except typer.TyperException as error:
+        if error.format_message().startswith("Usage:"):  # a group without a command: help, not an error
+            stderr.print(error.format_message())
+            return 2
         print_error(f"{error.format_message().rstrip('.')}. Try --help.")
         return 2
     except (KeyboardInterrupt, typer.Abort):
@@ -65,17 +68,28 @@ def run(arguments: list[str]) -> int:
         # The reader of our output went away (`| head`): not our failure, and stdout is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:  # the last line of defence: one sentence instead of a traceback
-        if os.environ.get("BUDGETREC_TRACEBACK"):
-            raise
+    except OSError as error:
+        if error.filename is None:
+            return _tell_fault(error)
         print_error(
-            f"a fault of budgetrec itself, {type(error).__name__}: {error}. "
-            "Set BUDGETREC_TRACEBACK=1 to see where, and please report it."
+            f"{error.filename} cannot be read or written: {error.strerror}. Check the path and its rights."
         )
-        return 1
+        return 2
+    except Exception as error:  # the last line of defence: one sentence instead of a traceback
+        return _tell_fault(error)
     if code == _TYPER_INTERRUPTED:
         return _tell_interrupt()
     return code if isinstance(code, int) else 0
+
+
+def _tell_fault(error: Exception) -> int:
+    if os.environ.get("BUDGETREC_TRACEBACK"):
+        raise error
+    print_error(
+        f"a fault of budgetrec itself, {type(error).__name__}: {error}. "
+        "Set BUDGETREC_TRACEBACK=1 to see where, and please report it."
+    )
+    return 1
 
 
 def _tell_interrupt() -> int:

@@ -44,7 +44,7 @@ def print_json(result: dict[str, Any]) -> None:
 
 def print_error(message: str) -> None:
     """Print one sentence on stderr, never wrapped, so that it can be searched for."""
-    stderr.print(f"budgetrec: {message}", style="red")
+    stderr.print(f"budgetrec: {' '.join(message.splitlines())}", style="red")
 
 
 @contextmanager

@@ -100,11 +100,11 @@ def demo(
 
     Writes events.parquet, items.parquet (a feature vector for each item) and truth.npz.
     """
-    from budgetrec.data.demo import MARKER, generate_events, item_features, make_truth
+    from budgetrec.data.demo import FILES, MARKER, generate_events, item_features, make_truth
     from budgetrec.files import new_folder, write_parquet
 
     num_rows = 40 * users if rows is None else rows
-    with stages() as report, new_folder(output, overwrite=overwrite, marker=MARKER) as folder:
+    with stages() as report, new_folder(output, overwrite=overwrite, files=FILES) as folder:
         report("drawing the truth")
         truth = make_truth(num_users=users, num_items=items, seed=seed)
         report(f"drawing {num_rows:,} interactions")
@@ -127,7 +127,8 @@ def _print_histogram(title: str, bins: list[dict[str, Any]]) -> None:
     most = max(entry["count"] for entry in bins)
     labels = [str(b["from"]) if b["from"] == b["to"] else f"{b['from']} to {b['to']}" for b in bins]
     width = max(len(label) for label in labels)
+    full, thin = ("█", "▏") if stdout.encoding.startswith("utf") else ("#", "|")
     stdout.print(f"\n{title}")
     for label, entry in zip(labels, bins, strict=True):
-        bar = "█" * round(_BAR_WIDTH * entry["count"] / most)
-        stdout.print(f"  {label:>{width}}  {bar or '▏'} {entry['count']:,}")
+        bar = full * round(_BAR_WIDTH * entry["count"] / most) or thin
+        stdout.print(f"  {label:>{width}}  {bar} {entry['count']:,}")

@@ -87,7 +87,8 @@ def prepare(
     else:
         stdout.print(_steps_table(dataset.info["steps"]))
         print_statistics(dataset.info)
-        stdout.print(f"\nPrepared in {output}. Look at it: budgetrec data show {output}")
+        stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
+        stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
 
 
 def _split(name: str, **settings: Any) -> Any:
@@ -108,6 +109,11 @@ def _split(name: str, **settings: Any) -> Any:
             "Leave it out, or pass --split temporal."
         )
     return kind(**given)
+
+
+def _what_was_read(source: dict[str, Any]) -> str:
+    columns = ", ".join(f"{role} from {name!r}" for role, name in source["columns"].items())
+    return f"Read as {source['layout']}: {columns}."
 
 
 def _steps_table(steps: list[dict[str, Any]]) -> Table:

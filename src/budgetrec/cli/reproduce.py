@@ -33,10 +33,10 @@ def reproduce_lognormal(
     """Compare approximations of a sum of lognormals with Monte Carlo."""
     from budgetrec.files import new_folder
     from budgetrec.study.lognormal import count_cells, draw_densities, study_lognormal
-    from budgetrec.study.outputs import MARKER, write_study
+    from budgetrec.study.outputs import FILES, write_study
 
     settings = {"study": "lognormal", "scale": scale.value, "seed": seed}
-    with new_folder(output, overwrite=overwrite, marker=MARKER) as folder:
+    with new_folder(output, overwrite=overwrite, files=FILES) as folder:
         with counted("sums of lognormals", count_cells(scale)) as progress:
             study = study_lognormal(scale=scale, seed=seed, progress=progress)
         files = write_study(
@@ -72,12 +72,12 @@ def reproduce_variance(
 ) -> None:
     """Simulate the gradient noise over batch size, negatives and sharing, and compare it with the law."""
     from budgetrec.files import new_folder
-    from budgetrec.study.outputs import MARKER, write_study
+    from budgetrec.study.outputs import FILES, write_study
     from budgetrec.study.variance import count_cells, largest_error, study_variance
     from budgetrec.study.variance_figures import draw_errors, draw_noise
 
     settings = {"study": "variance", "scale": scale.value, "seed": seed}
-    with new_folder(output, overwrite=overwrite, marker=MARKER) as folder:
+    with new_folder(output, overwrite=overwrite, files=FILES) as folder:
         with counted("gradient noise", count_cells(scale)) as progress:
             frame = study_variance(scale=scale, seed=seed, progress=progress)
         files = write_study(

@@ -5,6 +5,7 @@ workspace; an archive with a member that points outside its folder is refused as
 """
 
 import gzip
+import lzma
 import re
 import shutil
 import tarfile
@@ -20,7 +21,8 @@ from budgetrec.errors import DataError
 
 Report = Callable[[str], None]
 
-_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _COPY_BYTES = 1 << 20
 # What we take from an archive that holds more than the interactions, the best first. The Netflix
 # Prize comes in pieces without headers, which are joined.
@@ -122,7 +124,9 @@ def _unwrap_zip(path: Path, workspace: Path, report: Report) -> list[Path]:
         with zipfile.ZipFile(path) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
             return _take_members(path, names, archive.open, workspace, report)
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's trouble, not bzip2's
+            raise
         raise DataError(f"{path} is not a whole zip archive ({error}). Fetch the file again.") from error
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or a compression Python lacks
         raise DataError(f"{path} cannot be unpacked ({error}). Unpack it by hand.") from error

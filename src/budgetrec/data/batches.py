@@ -65,9 +65,7 @@ class TrainingBatches:
         windows: str = "last",
         group_by_length: bool = True,
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("max_length", max_length)):
-            if value < 1:
-                raise ArgumentError(f"{name} is {value}. Pass at least 1.")
+        _check_sizes(batch_size=batch_size, max_length=max_length)
         if windows not in ("last", "all"):
             raise ArgumentError(f"windows is {windows!r}. Pass last or all.")
         self.batch_size = batch_size
@@ -117,14 +115,14 @@ class TrainingBatches:
         ids = _gather(self._items, self._begins[sequences], width)
         inputs, targets = ids[:, :-1], ids[:, 1:]
         if lengths.min() == width:
-            return Batch(
-                torch.from_numpy(inputs),
-                torch.from_numpy(targets),
-                torch.ones(inputs.shape, dtype=torch.bool),
-            )
-        mask = np.arange(width - 1) < lengths[:, None] - 1
+            mask = np.ones(inputs.shape, bool)
+        else:
+            mask = np.arange(width - 1) < lengths[:, None] - 1
+            inputs, targets = inputs * mask, targets * mask
         return Batch(
-            torch.from_numpy(inputs * mask), torch.from_numpy(targets * mask), torch.from_numpy(mask)
+            torch.from_numpy(inputs.astype(np.int64)),
+            torch.from_numpy(targets.astype(np.int64)),
+            torch.from_numpy(mask),
         )
 
 
@@ -132,6 +130,7 @@ def history_batches(
     dataset: Dataset, targets: Targets, *, batch_size: int, max_length: int
 ) -> Iterator[HistoryBatch]:
     """Give the last `max_length` items before each target, shortest histories first."""
+    _check_sizes(batch_size=batch_size, max_length=max_length)
     lengths = np.minimum(targets.places - targets.begins, max_length)
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), batch_size):
@@ -141,11 +140,17 @@ def history_batches(
         ids = _gather(dataset.items, places - lengths[rows], width)
         mask = np.arange(width) < lengths[rows][:, None]
         yield HistoryBatch(
-            torch.from_numpy(ids * mask),
+            torch.from_numpy((ids * mask).astype(np.int64)),
             torch.from_numpy(mask),
             torch.from_numpy(dataset.items[places].astype(np.int64)),
             torch.from_numpy(targets.users[rows]),
         )
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if value < 1:
+            raise ArgumentError(f"{name} is {value}. Pass at least 1.")
 
 
 def _windows(
@@ -166,12 +171,12 @@ def _windows(
     return window_begins, (window_ends - window_begins).astype(np.min_scalar_type(max_length + 1))
 
 
-def _gather(items: NDArray[np.int32], begins: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+def _gather(items: NDArray[np.int32], begins: NDArray[np.int64], width: int) -> NDArray[np.int32]:
     """Take `width` items from `begins[s]` on into row s."""
     if int(begins.max()) + width > len(items):  # what would lie beyond the end is padding: take anything
-        return np.take(items, begins[:, None] + np.arange(width), mode="clip").astype(np.int64)
+        return np.take(items, begins[:, None] + np.arange(width), mode="clip")
     # Seen as records of `width` items that begin at every item, a row is copied at once: three times faster.
     records = np.ndarray(
         len(items) - width + 1, f"V{items.itemsize * width}", buffer=items, strides=(items.itemsize,)
     )
-    return records[begins].view(np.int32).reshape(-1, width).astype(np.int64)
+    return records[begins].view(np.int32).reshape(-1, width)

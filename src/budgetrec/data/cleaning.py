@@ -1,5 +1,6 @@
 """Filters on interactions, each with its report: rows in, rows out."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ class Cleaning:
         for name in ("min_user", "min_item"):
             if getattr(self, name) < 1:
                 raise ArgumentError(f"{name} is {getattr(self, name)}. Pass at least 1.")
+        if self.rating_above is not None and not math.isfinite(self.rating_above):
+            raise ArgumentError(f"rating_above is {self.rating_above}. Pass a number.")
         if self.repeats not in ("keep", "first"):
             raise ArgumentError(f"repeats is {self.repeats!r}. Pass keep or first.")
 

@@ -22,6 +22,7 @@ from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError, DataError
 
 MARKER = "demo.json"
+FILES = (MARKER, "events.parquet", "items.parquet", "truth.npz")
 _FIRST_TIME = 1_700_000_000
 _BLOCK = 512
 
@@ -99,6 +100,8 @@ def make_truth(*, num_users: int, num_items: int, seed: int) -> Truth:
             f"demo data of {num_users} users and {num_items} items cannot be made. "
             "Pass at least 1 user and 20 items."
         )
+    if seed < 0:
+        raise ArgumentError(f"seed is {seed}. Pass 0 or more.")
     random = np.random.default_rng([seed, 0])
     num_clusters = max(2, num_items // 20)
     # Every cluster gets its share; which items are in it is left to chance.

@@ -31,17 +31,17 @@ _LAYOUTS = [
 ]
 
 
-def recognise(path: Path) -> str:
-    """Name the format of one plain file."""
+def recognise(path: Path, *, header: bool) -> str:
+    """Name the format of one plain file; with `header` False it is none of those that have none anyway."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if not head.strip():
-        raise DataError(f"{path} is empty. Pass a file with one interaction a line.")
+        raise DataError(f"{path.name} is empty. Pass a file with one interaction a line.")
     if head.startswith(b"PAR1") or path.suffix.lower() in (".parquet", ".pq"):
         return "parquet"
     first_line = _first_line(path, head)
     for name, layout in _LAYOUTS:
-        if layout.fullmatch(first_line):
+        if header and layout.fullmatch(first_line):
             return name
     if first_line.startswith("{"):
         return "jsonl"
@@ -65,13 +65,13 @@ def _first_line(path: Path, head: bytes) -> str:
         text = codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path} is not UTF-8 text: byte {head[error.start]:#04x} at offset {error.start}. "
+            f"{path.name} is not UTF-8 text: byte {head[error.start]:#04x} at offset {error.start}. "
             "Pass a text file, or convert it to UTF-8."
         ) from error
     if "\0" in text:
         raise DataError(
-            f"{path} is a binary file, not text: a zero byte at offset {head.index(0)}. "
+            f"{path.name} is a binary file, not text: a zero byte at offset {head.index(0)}. "
             "Pass CSV, TSV, JSON lines or Parquet."
         )
-    lines = text.removeprefix("\ufeff").lstrip().splitlines()
+    lines = text.removeprefix("\ufeff").lstrip("\r\n").splitlines()
     return lines[0].rstrip("\r") if lines else ""

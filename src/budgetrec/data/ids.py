@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 # At most 18 digits, which int64 holds; nothing in front that a number would lose.
 PLAIN_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
 _CHUNK_BYTES = 1 << 17  # small enough for the processor's cache
-_ZERO, _NINE, _PLUS, _MINUS, _BLANK, _LINE_FEED, _QUOTE = b'09+- \n"'
+_ZERO, _NINE, _PLUS, _MINUS, _BLANK, _TAB, _LINE_FEED, _QUOTE = b'09+- \t\n"'
 
 
 def are_plain_numbers(labels: pl.Series) -> bool:
@@ -32,12 +32,12 @@ def as_label(column: pl.Expr, found: pl.DataType, wanted: pl.DataType) -> pl.Exp
     text = column.cast(pl.String)
     if found.is_float():  # whole numbers that a missing value turned into floats
         whole = column.cast(pl.Int64, strict=False).cast(pl.String)
-        text = pl.when(column == column.round()).then(whole).otherwise(text)
+        text = pl.coalesce(pl.when(column == column.round()).then(whole), text)
     return text.cast(wanted)
 
 
 def holds_padded_numbers(files: list[Path], separator: str) -> bool:
-    """Look for a field that begins with a zero before a digit, a plus, a blank, or a minus and a zero.
+    """Look for a field that begins with a zero before a digit, a plus, a blank or tab, or a minus and a zero.
 
     Such a field may parse as a whole number and not be written like one: `007` is not 7. Any field counts,
     also one that is no id: the answer is then to read as text, which is slower and always right.
@@ -47,16 +47,17 @@ def holds_padded_numbers(files: list[Path], separator: str) -> bool:
 
 def _file_holds_padded_numbers(path: Path, separator: int) -> bool:
     before = b"\n"  # the first line begins a field too
+    signs = [sign for sign in (_PLUS, _BLANK, _TAB, _MINUS) if sign != separator]
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             text = np.frombuffer(before + chunk, np.uint8)
             ahead, first = text[:-2], text[1:-1]
             begins = (ahead == _LINE_FEED) | (ahead == separator)
-            if _QUOTE in chunk:
+            if _QUOTE in before + chunk:
                 begins |= ahead == _QUOTE
             odd = first == _ZERO
-            for sign in (_PLUS, _BLANK, _MINUS):
-                if sign in chunk:
+            for sign in signs:
+                if sign in before + chunk:
                     odd |= first == sign
             odd &= begins
             if odd.any() and _any_padded(text, np.flatnonzero(odd) + 1):
@@ -66,7 +67,7 @@ def _file_holds_padded_numbers(path: Path, separator: int) -> bool:
 
 
 def _any_padded(text: NDArray[np.uint8], places: NDArray[np.int64]) -> bool:
-    """Look at fields that begin at `places` with a zero, plus, blank or minus."""
+    """Look at fields that begin at `places` with a zero, a sign or a blank."""
     first, second = text[places], text[places + 1]
     digit = (second >= _ZERO) & (second <= _NINE)
     padded = np.where(first == _ZERO, digit, (first != _MINUS) | (second == _ZERO))

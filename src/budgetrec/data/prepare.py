@@ -18,13 +18,13 @@ from budgetrec.data.archives import Report
 from budgetrec.data.cleaning import Cleaning, Step, filter_rare, filter_ratings, filter_repeats
 from budgetrec.data.columns import Columns
 from budgetrec.data.events import Events, count_codes, renumber
-from budgetrec.data.ids import are_plain_numbers
+from budgetrec.data.ids import PLAIN_NUMBER, are_plain_numbers
 from budgetrec.data.ordering import sort_into_sequences
 from budgetrec.data.readers import Read, find_files, read_events
 from budgetrec.data.splits import LeaveOneOut, Part, Parts, Rows, Split
-from budgetrec.data.store import MARKER, Dataset
+from budgetrec.data.store import FILES, Dataset
 from budgetrec.data.times import as_date
-from budgetrec.errors import DataError
+from budgetrec.errors import ArgumentError, DataError
 from budgetrec.files import check_free, new_folder
 
 
@@ -52,13 +52,20 @@ def prepare(
     cleaning = cleaning or Cleaning()
     split = split or LeaveOneOut()
     paths = [Path(inputs)] if isinstance(inputs, Path | str) else [Path(path) for path in inputs]
-    check_free(output, overwrite=overwrite, marker=MARKER)
+    check_free(output, overwrite=overwrite, files=FILES)
     files = find_files(paths)
+    for path in files:
+        if path.resolve().is_relative_to(output.resolve()):
+            raise DataError(f"{path} lies in the folder to be written, {output}. Pass another name for that.")
+    if file_order and columns is not None and columns.time is not None:
+        raise ArgumentError("a time column and the order of the file do not go together. Leave one out.")
+    if cleaning.rating_above is None and columns is not None and columns.rating is not None:
+        raise ArgumentError("a rating column is only read to filter by it. Pass --rating-above too.")
     stop = threading.Event()
     with (
         ThreadPoolExecutor(1) as pool,
         ExitStack() as on_exit,
-        new_folder(output, overwrite=overwrite, marker=MARKER) as folder,
+        new_folder(output, overwrite=overwrite, files=FILES) as folder,
     ):
         on_exit.callback(stop.set)  # so that a failure does not wait for the checksum of a large file
         workspace = folder / "unpacked"
@@ -87,7 +94,7 @@ def prepare(
             {
                 "source": {**source.result(), "layout": read.layout, "columns": read.columns},
                 "cleaning": asdict(cleaning),
-                "steps": [asdict(step) for step in steps],
+                "steps": steps,
             },
         )
         report("writing")
@@ -101,8 +108,6 @@ def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
     steps = [Step("read", read.rows, read.rows)]
     if len(events) < read.rows:
         steps.append(Step("rows with nothing missing", read.rows, len(events)))
-    if len(events) == 0:
-        raise DataError(f"none of the {read.rows:,} rows has a user, an item and a time. Check the columns.")
     if cleaning.rating_above is not None:
         report("filtering")
         steps.append(filter_ratings(events, cleaning.rating_above))
@@ -127,7 +132,9 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
         raise DataError("the split leaves nothing to train on. Choose another split or smaller shares.")
     kept = parts != Part.DROPPED
     if not kept.all():
+        rows = len(events)
         events.keep(kept)
+        info["steps"].append(Step(f"split {split.describe()['name']}", rows, len(events)))
         parts = parts[kept]
         offsets = _offsets(events.users)
     starts = offsets[:-1]
@@ -143,6 +150,7 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
         train_counts=train_counts,
         info={},
     )
+    info["steps"] = [asdict(step) for step in info["steps"]]
     dataset.info.update(statistics=_statistics(dataset, events), split=split.describe(), **info)
     return dataset
 
@@ -180,7 +188,7 @@ def _count_in_sequences(rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> 
 
 def _number_users_by_label(events: Events) -> None:
     """Renumber users in the order of their labels, so that the result does not hang on how it was read."""
-    order = _typed(events.user_labels).arg_sort().to_numpy()
+    order = _by_label(events.user_labels)
     if np.all(order[1:] > order[:-1]):
         return
     numbers = np.empty(len(order), np.int32)
@@ -195,13 +203,21 @@ def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDA
     counts = count_codes(events.items, size)
     train_counts = counts - count_codes(events.items[parts != Part.TRAIN], size)
     present = np.flatnonzero(counts)
-    by_label = _typed(events.item_labels.gather(present)).arg_sort().to_numpy()
-    present = present[by_label]
+    present = present[_by_label(events.item_labels.gather(present))]
     present = present[np.argsort(-train_counts[present], kind="stable")]
     numbers = np.full(size, -1, np.int32)
     numbers[present] = np.arange(len(present), dtype=np.int32)
     renumber(events.items, numbers)
     return _typed(events.item_labels.gather(present)), train_counts[present]
+
+
+def _by_label(labels: pl.Series) -> NDArray[np.int64]:
+    """Give the order of labels: plain numbers by size, then text by its letters."""
+    if labels.dtype == pl.String:
+        plain = pl.when(pl.col("label").str.contains(PLAIN_NUMBER)).then(pl.col("label")).cast(pl.Int64)
+        frame = pl.DataFrame({"label": labels}).with_columns(number=plain)
+        return frame.select(pl.arg_sort_by("number", "label", nulls_last=True)).to_series().to_numpy()
+    return labels.arg_sort().to_numpy()
 
 
 def _typed(labels: pl.Series) -> pl.Series:

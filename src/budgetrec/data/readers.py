@@ -22,7 +22,7 @@ _SAMPLE_ROWS = 1000
 
 @dataclass(frozen=True)
 class Read:
-    """What came out of the files, and how many rows fell to `drop_nulls`."""
+    """What came out of the files; `rows` counts what was read, before `drop_nulls`."""
 
     events: Events
     layout: str
@@ -45,6 +45,9 @@ def find_files(inputs: Sequence[Path]) -> list[Path]:
             raise DataError(f"there is no file {path}. Check the path.")
     if not files:
         raise ArgumentError("no input was given. Pass a file or a folder.")
+    for path in files:
+        if not str(path).isprintable():  # a line feed, or bytes that are no text
+            raise DataError(f"the file name {str(path)!r} cannot be read as text. Rename the file.")
     return files
 
 
@@ -76,7 +79,7 @@ def read_events(
     """Read files of any known layout; compressed ones are unpacked into `workspace`."""
     if layout not in FORMATS:
         raise ArgumentError(f"unknown format {layout!r}. Known are {', '.join(FORMATS)}.")
-    plain, layout = _plain_files(files, layout, workspace, report)
+    plain, layout = _plain_files(files, layout, workspace, report, header=header)
     shown = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"
     size = sum(path.stat().st_size for path in plain)
     report(f"reading {size / 2**20:,.0f} MiB")
@@ -95,14 +98,19 @@ def read_events(
     if rows == 0:
         raise DataError(f"{shown} has a header but no rows. Pass a file with one interaction a line.")
     frame = _without_nulls(frame, shown, drop=drop_nulls)
+    if frame.height == 0:
+        raise DataError(f"none of the {rows:,} rows of {shown} has all it needs. Check the columns.")
     return Read(encode(frame, unit), layout, names, rows)
 
 
-def _plain_files(files: list[Path], layout: str, workspace: Path, report: Report) -> tuple[list[Path], str]:
+def _plain_files(
+    files: list[Path], layout: str, workspace: Path, report: Report, *, header: bool
+) -> tuple[list[Path], str]:
     plain = [inner for path in files for inner in unwrap(path, workspace, report)]
     if layout == "auto":
         # Of thousands of pieces of one dataset the first tells enough.
-        layouts = {recognise(path): path for path in (plain if len(plain) <= 100 else plain[:1])}
+        sample = plain if len(plain) <= 100 else plain[:1]
+        layouts = {recognise(path, header=header): path for path in sample}
         if len(layouts) > 1:
             seen = ", ".join(f"{path.name} is {name}" for name, path in layouts.items())
             raise DataError(f"the files are of different kinds ({seen}). Pass files of one kind.")
@@ -183,15 +191,17 @@ def _select(
         read_as[names["rating"]] = pl.Float64()
     lazy = table.scan(read_as)
     types = lazy.collect_schema()
+    if parser is not None and types[names["time"]] == pl.String:
+        lazy = lazy.with_columns(_stripped(names["time"]))
     wanted = [
         as_label(pl.col(names["user"]), types[names["user"]], user_type).alias("user"),
         as_label(pl.col(names["item"]), types[names["item"]], item_type).alias("item"),
     ]
     if parser is not None:
-        wanted += [
-            parser.expression.alias("time"),
-            pl.col(names["time"]).is_null().alias("time_missing"),
-        ]
+        missing = pl.col(names["time"]).is_null()
+        if types[names["time"]].is_float():
+            missing |= pl.col(names["time"]).is_nan()
+        wanted += [parser.expression.alias("time"), missing.alias("time_missing")]
     if "rating" in names:
         wanted.append(pl.col(names["rating"]).cast(pl.Float64).alias("rating"))
     return lazy.select(wanted)
@@ -206,6 +216,7 @@ def _guess_parser(table: Table, column: str) -> TimeParser:
     sample = lazy.head(_SAMPLE_ROWS).select(column).collect().drop_nulls()
     if dtype != pl.String:
         raise DataError(f"column {column!r} of type {dtype} holds no times. Pass --time-column with another.")
+    sample = sample.select(_stripped(column)).drop_nulls()
     parsers = list(parsers_of_text(column))
     for parser in parsers:
         if sample.select(parser.expression).to_series().null_count() == 0:
@@ -216,26 +227,33 @@ def _guess_parser(table: Table, column: str) -> TimeParser:
 def _parser_of_all(table: Table, column: str, shown: Path | str) -> TimeParser:
     """Find a way to read every value of the column, or say which value cannot be read."""
     values = table.scan({column: pl.String()}).select(column).collect(engine="streaming")
+    typed = parser_of_type(column, values.schema[column])
+    if typed is None:
+        values = values.select(_stripped(column))
     given = values.to_series().is_not_null()
     fewest: tuple[int, int] | None = None
-    for parser in parsers_of_text(column):
-        if values.schema[column] != pl.String:
-            break
+    for parser in parsers_of_text(column) if typed is None else [typed]:
         misread = values.select(parser.expression).to_series().is_null() & given
         count = int(misread.sum())
         if count == 0:
-            return _read_as_text(parser)
+            return _read_as_text(parser) if typed is None else parser
         if fewest is None or count < fewest[0]:
             fewest = (count, int(misread.arg_max() or 0))
     count, row = fewest or (len(values), 0)
     raise DataError(
-        f"{shown} has {count:,} times that cannot be read, the first in row {row + 1:,}: "
+        f"{shown} has times that cannot be read, {count:,} of {len(values):,}, the first in row {row + 1:,}: "
         f"{values[row, 0]!r} in column {column!r}. Write Unix seconds or milliseconds, or ISO dates."
     )
 
 
+def _stripped(column: str) -> pl.Expr:
+    """Leave out blanks around a value; one of blanks alone is missing."""
+    values = pl.col(column).str.strip_chars()
+    return pl.when(values != "").then(values).alias(column)
+
+
 def _read_as_text(parser: TimeParser) -> TimeParser:
-    return TimeParser(parser.name, pl.String(), parser.expression, parser.unit)
+    return TimeParser(pl.String(), parser.expression, parser.unit)
 
 
 def _without_nulls(frame: pl.DataFrame, shown: Path | str, *, drop: bool) -> pl.DataFrame:

@@ -106,6 +106,8 @@ def fetch(name: str, folder: Path, *, url: str | None = None, progress: Progress
         raise ArgumentError(f"there is no known dataset {name!r}. Known are {', '.join(KNOWN)}.")
     target = folder / dataset.file_name
     address = url or dataset.url
+    if target.is_dir():
+        raise DownloadError(f"{target} is a folder and the file shall have that name. Pass another folder.")
     if target.exists() and dataset.md5 is None:
         return target
     if address is None:
@@ -114,6 +116,7 @@ def fetch(name: str, folder: Path, *, url: str | None = None, progress: Progress
             f"at {target} and run budgetrec prepare {target}."
         )
     pooch.get_logger().setLevel(logging.ERROR)
+    made = not folder.exists()
     by_hand = f"Fetch {address} by hand, put it at {target} and run budgetrec prepare {target}."
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,6 +130,14 @@ def fetch(name: str, folder: Path, *, url: str | None = None, progress: Progress
     except requests.HTTPError as error:
         code = error.response.status_code if error.response is not None else "unknown"
         raise DownloadError(f"{address} answered with error {code}. {by_hand}") from error
+    except (
+        requests.exceptions.MissingSchema,
+        requests.exceptions.InvalidSchema,
+        requests.exceptions.InvalidURL,
+    ) as error:
+        raise ArgumentError(
+            f"{address} is not an address of the web. Pass one that begins with https://."
+        ) from error
     except (requests.RequestException, requests.urllib3.exceptions.HTTPError) as error:  # type: ignore[attr-defined]
         reason = "the connection was cut" if _was_cut(error) else "there is no connection to it"
         raise DownloadError(f"{address} could not be fetched: {reason}. {by_hand}") from error
@@ -137,7 +148,7 @@ def fetch(name: str, folder: Path, *, url: str | None = None, progress: Progress
     except OSError as error:
         raise DownloadError(f"{target} cannot be written: {error.strerror or error}.") from error
     finally:
-        if folder.is_dir() and not any(folder.iterdir()):
+        if made and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     return target
 

@@ -7,6 +7,7 @@ comes after whatever was trained on. The history of a target is everything befor
 
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -88,6 +89,8 @@ class Temporal:
     def __post_init__(self) -> None:
         _check_share("test_share", self.test_share)
         _check_share("validation_share", self.validation_share)
+        if self.seed < 0:
+            raise ArgumentError(f"seed is {self.seed}. Pass 0 or more.")
 
     def parts(self, rows: Rows) -> Parts:
         """Give each row its part."""
@@ -154,7 +157,8 @@ def _check_share(name: str, share: float) -> None:
 def _test_period(rows: Rows, share: float) -> NDArray[np.bool_]:
     if rows.times is None:
         raise DataError("a split by time needs times, and there are none. Pass --split leave-one-out.")
-    place = int(len(rows.times) * (1 - share))
+    # Exact in the share as it is written: 10 rows and 0.9 leave one row, which floats would lose.
+    place = min(int(len(rows.times) * (1 - Fraction(str(share)))), len(rows.times) - 1)
     late: NDArray[np.bool_] = rows.times >= np.partition(rows.times, place)[place]
     if late.all():
         raise DataError(

@@ -28,6 +28,7 @@ from budgetrec.files import write_parquet
 FORMAT = "budgetrec-dataset"
 VERSION = 1
 MARKER = "dataset.json"
+FILES = (MARKER, "*.npy", "*.parquet")  # what such a folder holds, and may be replaced with it
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class Dataset:
     item_labels: pl.Series
     train_counts: NDArray[np.int64]
     info: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.num_users:,} users, {self.num_items:,} items, {len(self.items):,} interactions)"
+        )
 
     @property
     def num_users(self) -> int:
@@ -133,7 +139,7 @@ _ARRAYS = {
 def _read_info(folder: Path) -> dict[str, Any]:
     try:
         info = json.loads((folder / MARKER).read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"{folder} is not a prepared dataset: it has no {MARKER}. Make one with budgetrec prepare."
         ) from None
@@ -146,12 +152,15 @@ def _read_info(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"{folder} has format version {version}, and this budgetrec reads {VERSION}. Prepare it again."
         )
+    missing = [key for key in ("statistics", "steps", "split", "source") if key not in info]
+    if missing:
+        raise DataError(f"{folder} is damaged: {MARKER} has no {missing[0]!r}. Prepare it again.")
     return info
 
 
 def _check(folder: Path, dataset: Dataset) -> None:
     """Look at sizes and types only: a folder is written whole, so reading it all would tell no more."""
-    expected = dataset.info.get("statistics", {})
+    expected = dataset.info["statistics"]
     seen = {
         "users": dataset.num_users,
         "items": dataset.num_items,

@@ -1,5 +1,6 @@
 """Open files of every known layout as one lazy table; nothing is read before it is asked for."""
 
+import glob
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,8 @@ Scan = Callable[[Mapping[str, pl.DataType]], pl.LazyFrame]
 class Table:
     """A lazy table of interactions.
 
-    `scan` takes the types that columns shall be read as. `text` says that the file itself has no types,
-    so that a column can be read as whatever is asked for; `separator` stands between the fields of a line,
-    where there are lines of fields.
+    `scan` takes the types that columns shall be read as. `text` says that any column can be read as text;
+    `separator` stands between the fields of a line, where there are lines of fields.
     """
 
     names: list[str]
@@ -52,7 +52,12 @@ def open_table(files: list[Path], layout: str, *, header: bool) -> Table:
 def _with_header(files: list[Path], separator: str) -> Table:
     def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
         return pl.scan_csv(
-            files, separator=separator, schema_overrides=dict(read_as), infer_schema=False, glob=False
+            files,
+            separator=separator,
+            schema_overrides=dict(read_as),
+            infer_schema=False,
+            null_values="",  # also when it is quoted
+            glob=False,
         )
 
     return Table(scan({}).collect_schema().names(), scan, text=True, separator=separator)
@@ -78,12 +83,18 @@ def _columns(files: list[Path], separator: str, names: list[str], quote: str | N
 
 
 def _json_lines(files: list[Path]) -> Table:
+    names = [glob.escape(str(path)) for path in files]  # polars takes stars and brackets for patterns here
+
     def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
         # Ids may be numbers in one line and text in the next: as text both are read.
-        text = {name: pl.String() for name, dtype in read_as.items() if dtype.is_(pl.Categorical)}
-        return pl.scan_ndjson(files, schema_overrides=text, infer_schema_length=1000)
+        text = {
+            name: pl.String()
+            for name, dtype in read_as.items()
+            if isinstance(dtype, pl.Categorical | pl.String)
+        }
+        return pl.scan_ndjson(names, schema_overrides=text, infer_schema_length=1000)
 
-    return Table(scan({}).collect_schema().names(), scan, text=False)
+    return Table(scan({}).collect_schema().names(), scan, text=True)
 
 
 def _netflix(files: list[Path], read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:

@@ -32,7 +32,6 @@ _MICROSECONDS = 1_000_000
 class TimeParser:
     """One way to read a column: the type to read it as, and what turns that into int64."""
 
-    name: str
     read_as: pl.DataType
     expression: pl.Expr
     unit: str | None  # None: told by the size of the numbers
@@ -40,27 +39,25 @@ class TimeParser:
 
 def parsers_of_text(column: str) -> Iterator[TimeParser]:
     """Give the ways to read a column of text, the fastest first."""
-    yield TimeParser("whole numbers", pl.Int64(), pl.col(column).cast(pl.Int64, strict=False), None)
-    yield TimeParser(
-        "numbers", pl.Float64(), _from_float(pl.col(column).cast(pl.Float64, strict=False)), "us"
-    )
+    yield TimeParser(pl.Int64(), pl.col(column).cast(pl.Int64, strict=False), None)
+    yield TimeParser(pl.Float64(), _from_float(pl.col(column).cast(pl.Float64, strict=False)), None)
     for date_format in _DATE_FORMATS:
-        yield TimeParser(date_format, pl.String(), _from_text(pl.col(column), date_format), "us")
+        yield TimeParser(pl.String(), _from_text(pl.col(column), date_format), "us")
     every = pl.coalesce(_from_text(pl.col(column), date_format) for date_format in _DATE_FORMATS)
-    yield TimeParser("dates", pl.String(), every, "us")
+    yield TimeParser(pl.String(), every, "us")
 
 
 def parser_of_type(column: str, dtype: pl.DataType) -> TimeParser | None:
     """Give the way to read a typed column, or None where it is text or nothing of time."""
     values = pl.col(column)
     if dtype.is_integer():
-        return TimeParser("whole numbers", dtype, values.cast(pl.Int64, strict=False), None)
+        return TimeParser(dtype, values.cast(pl.Int64, strict=False), None)
     if dtype.is_float():
-        return TimeParser("numbers", dtype, _from_float(values), "us")
+        return TimeParser(dtype, _from_float(values), None)
     if isinstance(dtype, pl.Datetime):
-        return TimeParser("dates", dtype, values.to_physical(), dtype.time_unit)
+        return TimeParser(dtype, values.to_physical(), dtype.time_unit)
     if dtype == pl.Date:
-        return TimeParser("dates", dtype, values.to_physical().cast(pl.Int64) * 86_400, "s")
+        return TimeParser(dtype, values.to_physical().cast(pl.Int64) * 86_400, "s")
     return None
 
 
@@ -93,11 +90,11 @@ def as_date(time: int, unit: str) -> str | None:
 
 
 def _from_float(values: pl.Expr) -> pl.Expr:
-    """Numbers with a fraction are seconds; a size beyond that of microseconds cannot be a time."""
+    """Seconds become microseconds, milliseconds nanoseconds; larger numbers cannot be told from nonsense."""
     scaled = values * _MICROSECONDS
     return pl.when(scaled.is_finite() & (scaled.abs() < 2.0**62)).then(scaled.round()).cast(pl.Int64)
 
 
 def _from_text(values: pl.Expr, date_format: str) -> pl.Expr:
-    parsed = values.str.strip_chars().str.to_datetime(date_format, time_unit="us", strict=False)
+    parsed = values.str.to_datetime(date_format, time_unit="us", strict=False)
     return parsed.dt.timestamp("us")

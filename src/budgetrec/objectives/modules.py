@@ -28,6 +28,11 @@ class _Sampled(nn.Module):
         self.num_items = check_num_items(num_items)
         self.sharing = sharing
         self.sampler = Uniform(num_items, num_negatives) if sampler is None else sampler
+        if self.sampler.num_negatives not in (None, num_negatives):
+            raise ArgumentError(
+                f"the sampler draws {self.sampler.num_negatives} negatives and the objective asks for "
+                f"{num_negatives}; pass the same number to both."
+            )
         if self.sampler.num_items != num_items:
             raise ArgumentError(
                 f"the sampler was made for {self.sampler.num_items} items and the objective for {num_items}; "
@@ -66,7 +71,10 @@ class _Sampled(nn.Module):
 
     def extra_repr(self) -> str:
         """Show what decides the draws."""
-        return f"num_items={self.num_items}, sharing={self.sharing!r}, sampler={type(self.sampler).__name__}"
+        return (
+            f"num_items={self.num_items}, num_negatives={self.sampler.num_negatives}, "
+            f"sharing={self.sharing!r}, sampler={type(self.sampler).__name__}"
+        )
 
 
 class SampledSoftmax(_Sampled):

@@ -74,6 +74,10 @@ class Sampler(Protocol):
     def num_items(self) -> int:
         """Catalogue size, $K$."""
 
+    @property
+    def num_negatives(self) -> int | None:
+        """Slots a group, $k$; None if as many as the batch has targets."""
+
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:
         """Draw for `targets` of shape (G, T/G); `mask` is True where a target is real."""
 
@@ -84,6 +88,10 @@ class AdaptiveSampler(Protocol):
     @property
     def num_items(self) -> int:
         """Catalogue size, $K$."""
+
+    @property
+    def num_negatives(self) -> int | None:
+        """Slots a group, $k$; None if as many as the batch has targets."""
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:
         """Fix the queries, (G, T/G, d), that the next draw serves."""

@@ -98,6 +98,7 @@ class _Walk:
         self._tree = tree
         self._forms = forms
         self.num_items = tree.num_items
+        self.num_negatives = tree.num_negatives
 
     @torch.no_grad()
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:

@@ -25,6 +25,7 @@ class Mixed:
         self.num_items = check_num_items(num_items)
         self.num_in_batch = check_num_negatives(num_in_batch)
         self.num_uniform = check_num_negatives(num_uniform)
+        self.num_negatives = num_in_batch + num_uniform
         self._popularity = log_q_lookup(log_q, num_items)
         self._in_batch = InBatch(num_items, log_q, num_in_batch)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from budgetrec.errors import ArgumentError
@@ -23,13 +24,19 @@ class Popularity:
     """
 
     def __init__(
-        self, counts: Tensor, num_negatives: int, *, alpha: float = 1.0, smoothing: float = 0.0
+        self,
+        counts: Tensor | NDArray[np.int64],
+        num_negatives: int,
+        *,
+        alpha: float = 1.0,
+        smoothing: float = 0.0,
     ) -> None:
-        if counts.dim() != 1:
+        if counts.ndim != 1:
             raise ArgumentError(f"counts have shape {tuple(counts.shape)}; pass one count an item, (items,).")
         self.num_items = check_num_items(counts.shape[0])
         self.num_negatives = check_num_negatives(num_negatives)
-        weights = counts.detach().cpu().numpy().astype(np.float64)
+        counts = counts.detach().cpu().numpy() if isinstance(counts, Tensor) else counts
+        weights = counts.astype(np.float64)
         weights += smoothing
         if not (weights.min() > 0 and weights.sum() < np.inf):
             wrong = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))

@@ -7,7 +7,8 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
-MARKER = "study.json"  # tells a folder of a study, which alone may be overwritten
+MARKER = "study.json"
+FILES = (MARKER, "*.csv", "*.svg", "*.png")  # what a study writes, and may replace
 
 Progress = Callable[[int], None]
 
