@@ -12,6 +12,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
@@ -47,16 +48,18 @@ def print_error(message: str) -> None:
     stderr.print(f"budgetrec: {' '.join(message.splitlines())}", style="red")
 
 
+def _progress(*columns: ProgressColumn) -> Progress:
+    """Make a display on stderr that a terminal sees while it lasts, and a file never."""
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+
+
 @contextmanager
 def stages() -> Iterator["Stages"]:
     """Show the stage a command is in, with the time it takes, while the terminal watches."""
-    progress = Progress(
+    progress = _progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=stderr,
-        transient=True,
-        disable=not stderr.is_terminal,
     )
     with progress:
         yield Stages(progress)
@@ -77,7 +80,7 @@ class Stages:
 @contextmanager
 def counted(description: str, total: int) -> Iterator["Counter"]:
     """Show a bar over `total` pieces of work with the time left."""
-    progress = Progress(
+    progress = _progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -85,9 +88,6 @@ def counted(description: str, total: int) -> Iterator["Counter"]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=stderr,
-        transient=True,
-        disable=not stderr.is_terminal,
     )
     with progress:
         yield Counter(progress, progress.add_task(description, total=total))
@@ -108,16 +108,13 @@ class Counter:
 @contextmanager
 def download_bar(description: str) -> Iterator["DownloadBar"]:
     """Show bytes, speed and time left of a download."""
-    progress = Progress(
+    progress = _progress(
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=stderr,
-        transient=True,
-        disable=not stderr.is_terminal,
     )
     with progress:
         yield DownloadBar(progress, progress.add_task(description, total=None))
