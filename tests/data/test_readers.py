@@ -174,6 +174,18 @@ def test_sasrec_text_keeps_the_order_of_its_lines(tmp_path):
     assert "time" not in dataset.info["statistics"]
 
 
+def test_an_unpacked_dataset_is_read_by_its_interactions_alone(tmp_path):
+    """A folder with ratings.csv.gz beside other tables."""
+    folder = tmp_path / "ml-20m"
+    folder.mkdir()
+    rows = [(u, i, 3, t) for u, i, t in ROWS]
+    plain = write_csv(folder / "ratings.csv", rows, "userId,movieId,rating,timestamp")
+    (folder / "ratings.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    (folder / "movies.csv").write_text("movieId,title\n1,x\n")
+    assert sequences(_prepared(folder, tmp_path)) == EXPECTED
+
+
 def test_several_files_and_a_folder_are_one_source(tmp_path):
     """Files are read one after the other, a folder by name; ties keep that order."""
     folder = tmp_path / "raw"

@@ -101,7 +101,7 @@ def _split(name: str, **settings: Any) -> Any:
         "temporal-users": (TemporalUsers, {"test_share"}),
     }
     if name not in kinds:
-        raise ArgumentError(f"unknown split {name!r}. Known are {', '.join(SPLITS)}.")
+        raise ArgumentError(f"unknown split {name!r}. Known are {', '.join(kinds)}.")
     kind, known = kinds[name]
     for key in given.keys() - known:
         raise ArgumentError(

@@ -71,6 +71,19 @@ def unwrap(path: Path, workspace: Path, report: Report) -> list[Path]:
     return [path]
 
 
+def choose_known(names: list[str]) -> list[str]:
+    """Of the files of a published dataset give those that hold its interactions; none if it is not known.
+
+    >>> choose_known(["ml-1m/README", "ml-1m/movies.dat", "ml-1m/ratings.dat"])
+    ['ml-1m/ratings.dat']
+    """
+    for pattern in _KNOWN_MEMBERS + _KNOWN_PIECES:
+        known = [name for name in names if re.fullmatch(rf"{pattern}(\.gz|\.zst)?", PurePosixPath(name).name)]
+        if len(known) == 1 or (known and pattern in _KNOWN_PIECES):
+            return known
+    return []
+
+
 def join_files(files: Iterable[Path], target: Path) -> Path:
     """Write text files one after the other into `target`."""
     with target.open("wb") as out:
@@ -166,10 +179,9 @@ def _take_members(
 
 def _choose_members(path: Path, names: list[str]) -> list[str]:
     names = sorted(name for name in names if not name.startswith("__MACOSX/"))
-    for pattern in _KNOWN_MEMBERS + _KNOWN_PIECES:
-        known = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
-        if len(known) == 1 or (known and pattern in _KNOWN_PIECES):
-            return known
+    known = choose_known(names)
+    if known:
+        return known
     tables = [name for name in names if PurePosixPath(name).suffix.lower() in _TABLE_SUFFIXES]
     if len(tables) == 1:
         return tables

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PolarsError
 
-from budgetrec.data.archives import Report, join_files, unwrap
+from budgetrec.data.archives import Report, choose_known, join_files, unwrap
 from budgetrec.data.columns import Columns, choose_columns
 from budgetrec.data.events import Events, encode
 from budgetrec.data.formats import FORMATS, recognise
@@ -38,7 +38,8 @@ def find_files(inputs: Sequence[Path]) -> list[Path]:
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
             if not inside:
                 raise DataError(f"{path} is a folder without files. Pass a file or a folder of files.")
-            files += _choose_files(inside)
+            known = choose_known([p.name for p in inside])
+            files += [path / name for name in known] or inside
         elif path.exists():
             files.append(path)
         else:
@@ -49,19 +50,6 @@ def find_files(inputs: Sequence[Path]) -> list[Path]:
         if not str(path).isprintable():  # a line feed, or bytes that are no text
             raise DataError(f"the file name {str(path)!r} cannot be read as text. Rename the file.")
     return files
-
-
-def _choose_files(inside: list[Path]) -> list[Path]:
-    """Of an unpacked dataset's folder take the interactions, of any other folder take all files."""
-    for name in ("u.data", "ratings.dat", "ratings.csv"):
-        for path in inside:
-            if path.name == name:
-                return [path]
-    for prefix in ("combined_data_", "mv_"):
-        pieces = [path for path in inside if path.name.startswith(prefix)]
-        if pieces:
-            return pieces
-    return inside
 
 
 def read_events(
