@@ -39,12 +39,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class HistoryBatch:
-    """Histories (n, width) with the one item (n,) that follows each, and whose they are."""
+    """Histories (n, width) with the one item (n,) that follows each, whose they are, and which targets."""
 
     ids: Tensor
     mask: Tensor
     targets: Tensor
     users: Tensor
+    rows: Tensor
 
 
 class TrainingBatches:
@@ -144,6 +145,7 @@ def history_batches(
             torch.from_numpy(mask),
             torch.from_numpy(dataset.items[places].astype(np.int64)),
             torch.from_numpy(targets.users[rows]),
+            torch.from_numpy(rows),
         )
 
 
