@@ -108,8 +108,9 @@ def item_surprisals(dataset: Dataset) -> Floats:
         first = np.cumsum(lengths[block]) - lengths[block]
         places = np.arange(lengths[block].sum()) + np.repeat(begins[block] - first, lengths[block])
         users = np.repeat(np.arange(len(first)), lengths[block])
-        pairs = np.unique(users * dataset.num_items + items[places])  # who had an item twice counts once
-        counts += np.bincount(pairs % dataset.num_items, minlength=dataset.num_items)
+        pairs = np.sort(users * dataset.num_items + items[places])
+        once = pairs[np.diff(pairs, prepend=-1) > 0]  # who had an item twice counts once
+        counts += np.bincount(once % dataset.num_items, minlength=dataset.num_items)
     surprisals: Floats = np.log2(num_users / np.maximum(counts, 1)) / np.log2(num_users)
     return surprisals
 
