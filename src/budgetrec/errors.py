@@ -4,8 +4,11 @@
 
     BudgetrecError          the request cannot be met or is wrong; the command line exits with 2
     ├── ArgumentError       a number or a word outside its range (also a ValueError)
+    │   └── NotFiniteError  a loss or logits that became NaN or infinite
+    ├── ConfigError         a setting in a file that is unknown or wrong
     ├── DataError           a file, a column or a row that cannot be used
-    └── DownloadError       a known dataset that could not be fetched
+    ├── DownloadError       a known dataset that could not be fetched
+    └── TrainingError       a run that cannot start, go on or be opened
 
 Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
 """
@@ -19,9 +22,21 @@ class ArgumentError(BudgetrecError, ValueError):
     """A number or a word outside its range."""
 
 
+class NotFiniteError(ArgumentError):
+    """A loss or logits that became NaN or infinite."""
+
+
+class ConfigError(BudgetrecError):
+    """A setting in a file that is unknown or wrong."""
+
+
 class DataError(BudgetrecError):
     """A file, a column or a row that cannot be used."""
 
 
 class DownloadError(BudgetrecError):
     """A known dataset that could not be fetched."""
+
+
+class TrainingError(BudgetrecError):
+    """A run that cannot start, go on or be opened."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from budgetrec.errors import ArgumentError
+from budgetrec.errors import ArgumentError, NotFiniteError
 from budgetrec.samplers.contract import MAX_ITEMS, Negatives, check_targets
 
 # The item table itself, or a function from ids to vectors such as a model's `item_vectors`.
@@ -76,7 +76,7 @@ def check_finite(loss: Tensor, hidden: Tensor, table: Table) -> Tensor:
     if isinstance(table, Tensor):
         wrong_table = int((~table.isfinite()).sum())
         seen += f" and {wrong_table} of those in the table of shape {tuple(table.shape)}"
-    raise ArgumentError(
+    raise NotFiniteError(
         f"logits are NaN or infinite (the loss is {loss.item()}): {seen}; lower the learning rate, clip "
         "gradients or normalise."
     )

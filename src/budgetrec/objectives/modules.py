@@ -1,5 +1,8 @@
 """The objectives as modules, for models that give hidden states of shape (sequences, positions, dim)."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +19,33 @@ from budgetrec.samplers.uniform import Uniform
 SHARINGS = ("batch", "sequence", "target")
 
 
+def _need(generator: torch.Generator | None) -> torch.Generator:
+    if generator is None:
+        raise ArgumentError("no generator was given to draw negatives with; pass torch.Generator().")
+    return generator
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The negatives of a whole batch, of which its parts take theirs."""
+
+    negatives: Negatives
+    sharing: str
+
+    def part(self, sequences: slice, targets: slice, width: int) -> Negatives:
+        """Take what some of the sequences need: `targets` of all targets, in `width` columns."""
+        if self.sharing == "batch":
+            return self.negatives.part(slice(None), targets)
+        if self.sharing == "target":
+            return self.negatives.part(targets, slice(None))
+        return self.negatives.part(sequences, slice(width))
+
+
 class _Sampled(nn.Module):
     """Groups the targets by how they share negatives, and draws for each group."""
+
+    separable = True  # the loss of a batch is the mean of its parts' losses, weighed by their targets
+    whole_table = False  # only the rows of targets and negatives are asked for
 
     def __init__(
         self, num_items: int, num_negatives: int, sharing: str, sampler: Sampler | AdaptiveSampler | None
@@ -40,7 +68,13 @@ class _Sampled(nn.Module):
             )
 
     def _prepare(
-        self, hidden: Tensor, targets: Tensor, table: Table, mask: Tensor | None, generator: torch.Generator
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Table,
+        mask: Tensor | None,
+        generator: torch.Generator | None,
+        negatives: Negatives | None,
     ) -> tuple[Tensor, Tensor, Negatives, Tensor | None]:
         if hidden.dim() != 3 or hidden.shape[:2] != targets.shape:
             raise ArgumentError(
@@ -57,17 +91,35 @@ class _Sampled(nn.Module):
                 f"the table has shape {tuple(table.shape)} but the objective was made for {self.num_items} "
                 "items; make both for the same catalogue."
             )
-        if self.sharing != "sequence":  # groups need not keep their places, so padding is left out
-            axis = 0 if self.sharing == "batch" else 1
-            if mask is not None:
-                hidden, targets, mask = hidden[mask], targets[mask], None
-            else:
-                hidden, targets = hidden.flatten(0, 1), targets.flatten()
-            hidden, targets = hidden.unsqueeze(axis), targets.unsqueeze(axis)  # (1, T) or (T, 1)
-        sampler = self.sampler
-        if not hasattr(sampler, "draw"):
-            sampler = sampler.given(hidden, mask)
-        return hidden, targets, sampler.draw(targets, generator, mask=mask), mask
+        hidden, grouped, mask = self._group(hidden, targets, mask)
+        if negatives is None:
+            sampler = self.sampler
+            if not hasattr(sampler, "draw"):
+                sampler = sampler.given(hidden, mask)
+            negatives = sampler.draw(grouped, _need(generator), mask=mask)
+        return hidden, grouped, negatives, mask
+
+    def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> "Drawn | None":
+        """Draw for a whole batch, so that it can be cut; None if the draw needs hidden states."""
+        if not hasattr(self.sampler, "draw"):
+            return None
+        _, grouped, mask_of_groups = self._group(None, targets, mask)
+        return Drawn(self.sampler.draw(grouped, generator, mask=mask_of_groups), self.sharing)
+
+    def num_logits(self, num_targets: int, num_items: int) -> int:
+        """Count the scores of so many targets against their negatives, B."""
+        return num_targets * (self.sampler.num_negatives or num_targets)
+
+    def _group(self, hidden: Any, targets: Tensor, mask: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
+        """Arrange (sequences, positions) by who shares negatives, without padding where places are free."""
+        if self.sharing == "sequence":
+            return hidden, targets, mask
+        axis = 0 if self.sharing == "batch" else 1
+
+        def arrange(x: Tensor) -> Tensor:
+            return (x.flatten(0, 1) if mask is None else x[mask]).unsqueeze(axis)  # (1, T) or (T, 1)
+
+        return None if hidden is None else arrange(hidden), arrange(targets), None
 
     def extra_repr(self) -> str:
         """Show what decides the draws."""
@@ -119,11 +171,15 @@ class SampledSoftmax(_Sampled):
         targets: Tensor,
         table: Table,
         *,
-        generator: torch.Generator,
+        generator: torch.Generator | None = None,
         mask: Tensor | None = None,
+        negatives: Negatives | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
-        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator)
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
+
+        Negatives are drawn with `generator`, unless they are given.
+        """
+        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator, negatives)
         return sampled_softmax(
             hidden,
             targets,
@@ -163,11 +219,15 @@ class BinaryCrossEntropy(_Sampled):
         targets: Tensor,
         table: Table,
         *,
-        generator: torch.Generator,
+        generator: torch.Generator | None = None,
         mask: Tensor | None = None,
+        negatives: Negatives | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
-        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator)
+        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
+
+        Negatives are drawn with `generator`, unless they are given.
+        """
+        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator, negatives)
         return binary_cross_entropy(
             hidden,
             targets,
@@ -181,7 +241,17 @@ class BinaryCrossEntropy(_Sampled):
         )
 
 
-class FullSoftmax(nn.Module):
+class _Undrawn(nn.Module):
+    """An objective over the whole table, for which nothing is drawn beforehand."""
+
+    separable = True
+    whole_table = True
+
+    def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> None:
+        """Draw nothing."""
+
+
+class FullSoftmax(_Undrawn):
     """Exact softmax over the catalogue for sequence models; nothing is drawn, so no `generator` is needed."""
 
     def __init__(self, *, temperature: float = 1.0, cosine: bool = False, lean: bool = True) -> None:
@@ -204,9 +274,15 @@ class FullSoftmax(nn.Module):
             hidden, targets, table, mask, temperature=self.temperature, cosine=self.cosine, lean=self.lean
         )
 
+    def num_logits(self, num_targets: int, num_items: int) -> int:
+        """Count the scores of so many targets against every item."""
+        return num_targets * num_items
 
-class ScalableCrossEntropy(nn.Module):
+
+class ScalableCrossEntropy(_Undrawn):
     """SCE for sequence models; arguments as in `scalable_cross_entropy`."""
+
+    separable = False  # buckets gather targets of the whole batch
 
     def __init__(
         self,
@@ -240,9 +316,16 @@ class ScalableCrossEntropy(nn.Module):
             hidden, targets, table, mask, generator=generator, mix=self.mix, lean=self.lean, **self.sizes
         )
 
+    def num_logits(self, num_targets: int, num_items: int) -> int:
+        """Count the scores in all buckets."""
+        rows = min(self.sizes["bucket_targets"], num_targets)
+        return self.sizes["num_buckets"] * rows * min(self.sizes["bucket_items"], num_items)
 
-class ReducedCrossEntropy(nn.Module):
+
+class ReducedCrossEntropy(_Undrawn):
     """RECE for sequence models; arguments as in `reduced_cross_entropy`."""
+
+    separable = False  # chunks are cut from the targets of the whole batch
 
     def __init__(
         self, num_chunks: int, *, num_neighbors: int = 1, num_rounds: int = 1, lean: bool = False
@@ -274,3 +357,8 @@ class ReducedCrossEntropy(nn.Module):
             num_rounds=self.num_rounds,
             lean=self.lean,
         )
+
+    def num_logits(self, num_targets: int, num_items: int) -> int:
+        """Count the scores of so many targets against the chunks near them, in all rounds."""
+        chunk = -(-num_items // self.num_chunks)
+        return num_targets * min(num_items, chunk * (1 + 2 * self.num_neighbors)) * self.num_rounds

@@ -73,14 +73,15 @@ def mean_loss(
     check_options(options.temperature)
     hidden, targets = check_inputs(hidden, targets, table, mask, negatives)
     weights = _weights(targets, mask, hidden)
-    rows, targets, ids = _gather(table, targets, negatives.ids, compact=lean, sparse_grad=sparse_grad)
-    parts = _Parts(row_loss, options, _autocast_dtype(hidden), ids, negatives)
+    dtype = _autocast_dtype(hidden)
     if lean:
+        rows, targets, ids = _gather(table, targets, negatives.ids, compact=True, sparse_grad=sparse_grad)
+        parts = _Parts(row_loss, options, dtype, ids, negatives)
         loss: Tensor = _LeanSum.apply(hidden, rows, targets, weights, parts)  # type: ignore[no-untyped-call]
     else:
-        everything = slice(None)
-        positives, others = _gather_both(rows, targets, ids)
-        losses = parts.losses(hidden, positives, others, targets, everything, everything)
+        parts = _Parts(row_loss, options, dtype, negatives.ids, negatives)
+        vectors = _gather_both(table, targets, negatives.ids, sparse_grad=sparse_grad)
+        losses = parts.losses(hidden, *vectors, targets, slice(None), slice(None))
         loss = (losses * weights).sum()
     return check_finite(loss, hidden, table)
 
@@ -115,15 +116,20 @@ def _gather(
     return rows, target_places.view_as(targets), id_places.view_as(ids)
 
 
-def _gather_both(rows: Tensor, targets: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+def _gather_both(table: Table, targets: Tensor, ids: Tensor, *, sparse_grad: bool) -> tuple[Tensor, Tensor]:
     """Gather the positives (G, m, d) and the negatives (G, k, d).
 
-    Each gather gives a gradient of the size of the table, and splitting one gather copies its gradient: take
-    the cheaper.
+    A function is asked for just these. With torch's gradients, each gather from a table gives one of the size
+    of the table, and splitting one gather copies its gradient: take the cheaper.
     """
-    if targets.numel() + ids.numel() >= rows.shape[0]:
+    if not isinstance(table, Tensor):
+        return table(targets), table(ids)
+    if sparse_grad:
+        rows, targets, ids = _gather(table, targets, ids, compact=True, sparse_grad=True)
         return functional.embedding(targets, rows), functional.embedding(ids, rows)
-    both = functional.embedding(torch.cat([targets.flatten(), ids.flatten()]), rows)
+    if targets.numel() + ids.numel() >= table.shape[0]:
+        return functional.embedding(targets, table), functional.embedding(ids, table)
+    both = functional.embedding(torch.cat([targets.flatten(), ids.flatten()]), table)
     own, drawn = torch.split(both, [targets.numel(), ids.numel()])
     return own.view(*targets.shape, -1), drawn.view(*ids.shape, -1)
 

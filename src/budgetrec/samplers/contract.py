@@ -66,6 +66,18 @@ class Negatives:
         """Slots in a group, $k$."""
         return self.ids.shape[1]
 
+    def part(self, groups: slice, targets: slice) -> "Negatives":
+        """Take some of the groups, and some of the targets of each."""
+        log_q, log_q_targets = self.log_q, self.log_q_targets
+        if log_q_targets.shape[1] > 1:
+            log_q_targets = log_q_targets[:, targets]
+        return Negatives(
+            self.ids[groups],
+            log_q if log_q.shape[0] == 1 else log_q[groups],
+            log_q_targets if log_q_targets.shape[0] == 1 else log_q_targets[groups],
+            None if self.valid is None else self.valid[groups],
+        )
+
 
 class Sampler(Protocol):
     """Draws one row of negatives for each group of targets."""

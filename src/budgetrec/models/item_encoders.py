@@ -1,0 +1,179 @@
+"""Where item vectors come from: a trained table, or fixed features through a small trained projection."""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from budgetrec.errors import ArgumentError
+
+
+class ItemEncoder(Protocol):
+    """Gives a vector for each id, and all of them as a table."""
+
+    num_items: int
+    dim: int
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Give vectors (..., d) for ids (...)."""
+
+    def table(self) -> Tensor:
+        """Give all vectors (K, d)."""
+
+
+class RowGradients:
+    """A step's gradient of a table, added up in place, row by row.
+
+    torch would make a gradient of the size of the table for every use of it in every micro-batch, or, with
+    sparse gradients, a longer list each time; here each use costs what it gathers. With `sparse`, only rows
+    that were gathered have a place, and the gradient is handed over as a sparse one of distinct rows.
+    """
+
+    def __init__(self, weight: nn.Parameter, *, sparse: bool) -> None:
+        self._weight = weight
+        self._sparse = sparse
+        if sparse:
+            self._places = torch.full((len(weight),), -1, device=weight.device)  # of each item among the rows
+            self._rows = self._places[:0]
+            self._sums = weight.detach()[:0]
+
+    def begin(self) -> None:
+        """Start a step: forget the last one's gradient."""
+        if self._sparse:
+            self._places[self._rows] = -1
+            self._rows = self._rows[:0]
+            self._sums.zero_()
+            self._weight.grad = None
+        elif self._weight.grad is None:
+            self._weight.grad = torch.zeros_like(self._weight)
+        else:
+            self._weight.grad.zero_()
+
+    def add(self, ids: Tensor, gradients: Tensor) -> None:
+        """Add gradients (N, d) to the rows of ids (N,)."""
+        if not self._sparse:
+            assert self._weight.grad is not None, "begin() comes first"  # noqa: S101
+            self._weight.grad.index_add_(0, ids, gradients.to(self._weight.dtype))
+            return
+        places = self._places[ids]
+        missing = places < 0
+        if bool(missing.any()):
+            self._take_in(torch.unique(ids[missing]))
+            places = self._places[ids]
+        self._sums.index_add_(0, places, gradients.to(self._sums.dtype))
+
+    def finish(self) -> None:
+        """Hand the sums over as the table's gradient."""
+        if self._sparse:
+            self._weight.grad = torch.sparse_coo_tensor(
+                self._rows[None],
+                self._sums[: len(self._rows)],
+                self._weight.shape,
+                is_coalesced=True,
+                check_invariants=False,
+            )
+
+    def _take_in(self, rows: Tensor) -> None:
+        """Give places to rows that have none, and room to their sums."""
+        begin, end = len(self._rows), len(self._rows) + len(rows)
+        self._places[rows] = torch.arange(begin, end, device=rows.device)
+        self._rows = torch.cat([self._rows, rows])
+        if end > len(self._sums):
+            grown = self._weight.new_zeros(max(end, 2 * len(self._sums)), self._weight.shape[1])
+            grown[:begin] = self._sums[:begin]
+            self._sums = grown
+
+
+class ItemTable(nn.Module):
+    """A trained vector for each item; only ever gathered, so that its gradient can stay row-sparse."""
+
+    def __init__(self, num_items: int, dim: int) -> None:
+        super().__init__()
+        self.num_items = num_items
+        self.dim = dim
+        self.weight = nn.Parameter(torch.empty(num_items, dim))
+        self.gradients: RowGradients | None = None  # set by training; else torch's own gradient
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Give vectors (..., d) for ids (...)."""
+        if self.gradients is None or not torch.is_grad_enabled():
+            return functional.embedding(ids, self.weight)
+        gathered: Tensor = _Gather.apply(self.weight, ids, self.gradients)  # type: ignore[no-untyped-call]
+        return gathered
+
+    def table(self) -> Tensor:
+        """Give the table itself."""
+        return self.weight
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor, gradients: RowGradients) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.gradients = gradients
+        return functional.embedding(ids, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None]:
+        (ids,) = ctx.saved_tensors
+        ctx.gradients.add(ids.flatten(), grad.reshape(-1, grad.shape[-1]))
+        return None, None, None
+
+
+class FeatureEncoder(nn.Module):
+    """Vectors made from fixed features (K, f) by two trained layers: as many weights for any catalogue.
+
+    Features are standardised with the means and deviations of the catalogue that the encoder was made for, so
+    that `extended` can take in items that nobody has trained on.
+    """
+
+    features: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: Tensor, dim: int, *, hidden_dim: int | None = None) -> None:
+        super().__init__()
+        if features.dim() != 2 or features.shape[1] == 0:
+            raise ArgumentError(
+                f"item features have shape {tuple(features.shape)}; pass one row an item, (items, features)."
+            )
+        if not bool(features.isfinite().all()):
+            raise ArgumentError("item features hold NaN or infinite numbers; fill them first.")
+        self.dim = dim
+        deviation = features.std(0, correction=0)
+        self.register_buffer("features", features.to(torch.float32), persistent=False)
+        self.register_buffer("mean", features.mean(0).to(torch.float32))
+        self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0).to(torch.float32))
+        self.widen = nn.Linear(features.shape[1], hidden_dim or 2 * dim)
+        self.narrow = nn.Linear(hidden_dim or 2 * dim, dim)
+
+    @property
+    def num_items(self) -> int:
+        """How many items have features."""
+        return len(self.features)
+
+    def extended(self, features: Tensor) -> None:
+        """Take in the features of further items; they get the ids that follow."""
+        if features.dim() != 2 or features.shape[1] != self.features.shape[1]:
+            raise ArgumentError(
+                f"new item features have shape {tuple(features.shape)} and the model was trained with "
+                f"{self.features.shape[1]} features an item; pass rows of that width."
+            )
+        self.features = torch.cat([self.features, features.to(self.features)])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Give vectors (..., d) for ids (...)."""
+        if ids.numel() >= self.num_items:  # each item once is cheaper
+            return functional.embedding(ids, self.table())
+        return self._project(functional.embedding(ids, self.features))
+
+    def table(self) -> Tensor:
+        """Project the whole catalogue."""
+        return self._project(self.features)
+
+    def _project(self, features: Tensor) -> Tensor:
+        projected: Tensor = self.narrow(functional.gelu(self.widen((features - self.mean) / self.deviation)))
+        return projected
