@@ -8,7 +8,6 @@ from budgetrec.data.store import Targets
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.ranking import rank_targets
 from budgetrec.evaluation.validation import spread, validate
-from budgetrec.objectives.scoring import ScoreOptions
 from tests.evaluation.fakes import AverageModel, constant_model, dataset_of, random_dataset, random_model
 
 
@@ -46,26 +45,6 @@ def test_ranks_and_losses_equal_the_reference_for_any_blocks(keep_seen, block_by
     np.testing.assert_allclose(ranking.losses, losses, rtol=1e-5)
     assert ranking.users.tolist() == list(range(40))
     assert ranking.targets.tolist() == dataset.items[dataset.test_targets].tolist()
-
-
-def test_temperature_and_angles_are_scored_as_trained():
-    """Divided vectors and unit vectors by hand give the ranks and losses of `scoring`."""
-    random = np.random.default_rng(8)
-    dataset = random_dataset(random, num_users=20, num_items=30)
-    model = random_model(random, num_items=30)
-    warm = rank_targets(model, dataset, dataset.test(), scoring=ScoreOptions(temperature=0.5))
-    with torch.no_grad():
-        model.outputs *= 2
-    expected = rank_targets(model, dataset, dataset.test())
-    np.testing.assert_allclose(warm.losses, expected.losses, rtol=1e-6)
-    angles = rank_targets(model, dataset, dataset.test(), scoring=ScoreOptions(temperature=0.1, cosine=True))
-    states, outputs = [], torch.nn.functional.normalize(model.outputs.detach())
-    for begin, place in zip(dataset.offsets[:-1], dataset.test_targets, strict=True):
-        history = torch.as_tensor(dataset.items[begin:place].astype(np.int64))[-model.max_length :]
-        states.append(torch.nn.functional.normalize(model.inputs[history].sum(0), dim=0))
-    scores = torch.stack(states).detach() @ outputs.T / 0.1
-    losses = torch.nn.functional.cross_entropy(scores, torch.as_tensor(expected.targets), reduction="none")
-    np.testing.assert_allclose(angles.losses, losses, rtol=1e-5)
 
 
 def test_ties_count_against_the_target():

@@ -15,18 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from budgetrec.data.batches import history_batches
 from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.scorer import BLOCK_BYTES, BLOCK_USERS, Scorer, SeenPairs
-from budgetrec.objectives.scoring import ScoreOptions
 
 # Histories encoded at once. Measured on one CPU thread with SASRec, d = 64, 200 positions: 8 to 64 are alike,
 # 256 a quarter slower.
 _BATCH_SIZES = {"cpu": 32}
-_DOT_PRODUCT = ScoreOptions()
 
 
 class NextItemModel(Protocol):
@@ -73,19 +70,17 @@ def rank_targets(
     batch_size: int | None = None,
     keep_seen: bool = False,
     list_length: int = 0,
-    scoring: ScoreOptions = _DOT_PRODUCT,
     block_bytes: int = BLOCK_BYTES,
 ) -> Ranking:
     """Rank every target among the catalogue without the items of its history, or with them (`keep_seen`).
 
     All of the history counts as seen, also what lies before the last `max_length` items. The target itself is
     never removed, even if the user had it before. `batch_size` histories are encoded at once (what is fast,
-    if not given); scores and their scratch space together take at most `block_bytes`. `scoring` is how the
-    model was trained to score.
+    if not given); scores and their scratch space together take at most `block_bytes`.
     """
     _check(targets, list_length=list_length)
     with evaluating(model):
-        table = _item_table(model, dataset, scoring)
+        table = _item_table(model, dataset)
         scorer = Scorer(table, list_length=min(list_length, dataset.num_items), block_bytes=block_bytes)
         ranks = np.empty(len(targets), np.int64)
         losses = np.empty(len(targets), np.float64)
@@ -93,8 +88,7 @@ def rank_targets(
         batches = _encode(model, dataset, targets, table.device, batch_size)
         for block in _in_blocks(batches, scorer.block_users):
             seen = SeenPairs.none() if keep_seen else SeenPairs.seen(dataset, targets, block.rows)
-            states = _scaled(block.states.to(table.dtype), scoring)
-            result = scorer.rank(states, block.targets, seen)
+            result = scorer.rank(block.states.to(table.dtype), block.targets, seen)
             ranks[block.rows], losses[block.rows] = result.ranks.cpu().numpy(), result.losses.cpu().numpy()
             lists[block.rows] = result.lists.cpu().numpy()
     return Ranking(
@@ -170,20 +164,14 @@ def _part(whole: _Encoded, rows: slice) -> _Encoded:
     return _Encoded(whole.states[rows], whole.targets[rows], whole.rows[rows])
 
 
-def _item_table(model: NextItemModel, dataset: Dataset, scoring: ScoreOptions) -> Tensor:
+def _item_table(model: NextItemModel, dataset: Dataset) -> Tensor:
     table = model.item_table()
     if table.ndim != 2 or table.shape[0] != dataset.num_items:
         raise ArgumentError(
             f"the model's item table has shape {tuple(table.shape)}, and the dataset "
             f"{dataset.num_items:,} items. Evaluate a model on the dataset it was made for."
         )
-    table = table if table.dtype == torch.float64 else table.float()
-    return functional.normalize(table, dim=-1) if scoring.cosine else table
-
-
-def _scaled(states: Tensor, scoring: ScoreOptions) -> Tensor:
-    states = functional.normalize(states, dim=-1) if scoring.cosine else states
-    return states / scoring.temperature
+    return table if table.dtype == torch.float64 else table.float()
 
 
 def _check(targets: Targets, *, list_length: int) -> None:

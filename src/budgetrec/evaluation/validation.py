@@ -6,9 +6,6 @@ from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError
 from budgetrec.evaluation.metrics import hit_rate, mrr, ndcg
 from budgetrec.evaluation.ranking import NextItemModel, rank_targets
-from budgetrec.objectives.scoring import ScoreOptions
-
-_DOT_PRODUCT = ScoreOptions()
 
 
 def validate(
@@ -18,16 +15,15 @@ def validate(
     *,
     batch_size: int | None = None,
     max_users: int | None = None,
-    scoring: ScoreOptions = _DOT_PRODUCT,
 ) -> dict[str, float]:
     """Give `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` over the targets, seen items removed.
 
     The loss is the exact softmax over all items. With `max_users` the same evenly spread targets are taken at
     every call, so that rows of one run can be compared. Nothing is drawn at random, and the model is left in
-    the mode it was in. `scoring` is how the objective makes scores of vectors.
+    the mode it was in.
     """
     chosen = spread(targets, max_users)
-    ranking = rank_targets(model, dataset, chosen, batch_size=batch_size, scoring=scoring)
+    ranking = rank_targets(model, dataset, chosen, batch_size=batch_size)
     return {
         "val_loss": float(ranking.losses.mean()),
         "ndcg@10": float(ndcg(ranking.ranks, 10).mean()),
