@@ -7,6 +7,7 @@ fit into the cache are also faster on a CPU than one large batch.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -98,11 +99,13 @@ def accumulate_gradients(
     last_only: bool,
     generator: torch.Generator,
     backward: Callable[[Tensor], object],
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     forward: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> StepSums:
     """Add the gradient of one step to what the parameters hold.
 
-    `backward` is called once a part; `forward` stands in for the model where it was wrapped or compiled.
+    `backward` is called once a part, `autocast` surrounds what comes before it, and `forward` stands in for
+    the model where it was compiled.
     """
     inputs = model.training_inputs(sort_by_length(batch), generator, last_only=last_only)
     drawn = objective.draw(inputs.targets, inputs.target_mask, generator)
@@ -115,15 +118,16 @@ def accumulate_gradients(
         part = inputs.part(sequences)
         targets = slice(int(ends[sequences.start] - counts[sequences.start]), int(ends[sequences.stop - 1]))
         own = {} if drawn is None else {"negatives": drawn.part(sequences, targets, part.targets.shape[1])}
-        hidden = (forward or model)(part.ids, part.mask)
-        part_loss = objective(
-            part.states(hidden),
-            part.targets,
-            model.item_table() if objective.whole_table else model.item_vectors,
-            mask=part.target_mask,
-            generator=generator,
-            **own,
-        )
+        with autocast():
+            hidden = (forward or model)(part.ids, part.mask)
+            part_loss = objective(
+                part.states(hidden),
+                part.targets,
+                model.item_table() if objective.whole_table else model.item_vectors,
+                mask=part.target_mask,
+                generator=generator,
+                **own,
+            )
         part_loss = part_loss * ((targets.stop - targets.start) / num_targets)
         backward(part_loss)
         loss += part_loss.detach()

@@ -106,6 +106,39 @@ class Counter:
 
 
 @contextmanager
+def training_bar(total_steps: int | None, seconds: float | None) -> Iterator["TrainingBar"]:
+    """Show step, speed, loss, peak memory and time left of a run that ends after so many steps or seconds."""
+    progress = _progress(
+        TextColumn("step {task.fields[step]:,}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[text]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with progress:
+        yield TrainingBar(progress, total_steps, seconds)
+
+
+class TrainingBar:
+    """Follows a run; the end that is nearer, in steps or seconds, decides how full it is."""
+
+    def __init__(self, progress: Progress, total_steps: int | None, seconds: float | None) -> None:
+        self._progress = progress
+        self._total_steps = total_steps
+        self._seconds = seconds
+        known = total_steps is not None or seconds is not None
+        self._task = progress.add_task("training", total=1.0 if known else None, step=0, text="")
+
+    def update(self, *, step: int, seconds: float, text: str) -> None:
+        """Say how far the run is."""
+        shares = [step / self._total_steps] if self._total_steps else []
+        shares += [seconds / self._seconds] if self._seconds else []
+        self._progress.update(self._task, completed=max(shares, default=0.0), step=step, text=text)
+
+
+@contextmanager
 def download_bar(description: str) -> Iterator["DownloadBar"]:
     """Show bytes, speed and time left of a download."""
     progress = _progress(

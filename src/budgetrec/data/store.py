@@ -59,6 +59,7 @@ class Dataset:
     item_labels: pl.Series
     train_counts: NDArray[np.int64]
     info: dict[str, Any]
+    folder: Path | None = None  # where it is mapped from
 
     def __repr__(self) -> str:
         return (
@@ -120,6 +121,7 @@ class Dataset:
                 item_labels=items["item"],
                 train_counts=items["train_count"].to_numpy(),
                 info=info,
+                folder=folder,
             )
         except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{folder} is damaged: {_one_line(error)}. Prepare it again.") from error

@@ -32,12 +32,12 @@ class RowGradients:
     """
 
     def __init__(self, weight: nn.Parameter, *, sparse: bool) -> None:
-        self._weight = weight
+        self.weight = weight
         self._sparse = sparse
         if sparse:
             self._places = torch.full((len(weight),), -1, device=weight.device)  # of each item among the rows
             self._rows = self._places[:0]
-            self._sums = weight.detach()[:0]
+        self._sums = weight.new_zeros(0 if sparse else len(weight), weight.shape[1])
 
     def begin(self) -> None:
         """Start a step: forget the last one's gradient."""
@@ -45,17 +45,15 @@ class RowGradients:
             self._places[self._rows] = -1
             self._rows = self._rows[:0]
             self._sums.zero_()
-            self._weight.grad = None
-        elif self._weight.grad is None:
-            self._weight.grad = torch.zeros_like(self._weight)
+            self.weight.grad = None
         else:
-            self._weight.grad.zero_()
+            self._sums.zero_()
+            self.weight.grad = self._sums
 
     def add(self, ids: Tensor, gradients: Tensor) -> None:
         """Add gradients (N, d) to the rows of ids (N,)."""
         if not self._sparse:
-            assert self._weight.grad is not None, "begin() comes first"  # noqa: S101
-            self._weight.grad.index_add_(0, ids, gradients.to(self._weight.dtype))
+            self._sums.index_add_(0, ids, gradients.to(self._sums.dtype))
             return
         places = self._places[ids]
         missing = places < 0
@@ -67,10 +65,10 @@ class RowGradients:
     def finish(self) -> None:
         """Hand the sums over as the table's gradient."""
         if self._sparse:
-            self._weight.grad = torch.sparse_coo_tensor(
+            self.weight.grad = torch.sparse_coo_tensor(
                 self._rows[None],
                 self._sums[: len(self._rows)],
-                self._weight.shape,
+                self.weight.shape,
                 is_coalesced=True,
                 check_invariants=False,
             )
@@ -81,7 +79,7 @@ class RowGradients:
         self._places[rows] = torch.arange(begin, end, device=rows.device)
         self._rows = torch.cat([self._rows, rows])
         if end > len(self._sums):
-            grown = self._weight.new_zeros(max(end, 2 * len(self._sums)), self._weight.shape[1])
+            grown = self.weight.new_zeros(max(end, 2 * len(self._sums)), self.weight.shape[1])
             grown[:begin] = self._sums[:begin]
             self._sums = grown
 

@@ -76,6 +76,10 @@ class QuadraticKernel:
             nodes = torch.unique(nodes // 2)
             above[nodes] = below[2 * nodes] + below[2 * nodes + 1]
 
+    def vectors(self) -> Tensor:
+        """Give the vectors (K, d) that draws rest on: those of the last update, not of the table now."""
+        return self._rows.flatten(0, 1)[: self.num_items]
+
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:
         """Fix the queries: hidden states (G, T/G, d), of which the masked ones do not count."""
         if hidden.dim() != 3 or hidden.shape[2] != self._rows.shape[2]:

@@ -1,0 +1,178 @@
+"""`budgetrec train`: from a prepared dataset to a run."""
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from budgetrec.cli import app
+from budgetrec.cli.console import print_json, stderr, stdout, training_bar
+from budgetrec.config import RunConfig, all_settings, read_toml
+from budgetrec.errors import ArgumentError
+from budgetrec.presets import PRESETS, preset
+from budgetrec.tracking import Watcher
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a flag for every setting, so that flags, keys and fields cannot drift apart.
+
+    A flag that is not given stays out of `settings`, the dictionary that the command receives.
+    """
+    own = [item for item in inspect.signature(command).parameters.values() if item.name != "settings"]
+    flags = []
+    for section, item, kind in all_settings():
+        kind = kind if "None" in str(kind) else kind | None
+        flag = item.name.replace("_", "-")
+        names = [f"--{flag}/--no-{flag}"] if item.type in (bool, "bool") else [f"--{flag}"]
+        help_text = item.metadata["help"]
+        if item.default is not None and "[default" not in help_text:
+            help_text += f" [default: {item.default}]"
+        option = typer.Option(*names, help=help_text, rich_help_panel=section, show_default=False)
+        flags.append(
+            inspect.Parameter(
+                item.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
+            )
+        )
+    names_of_flags = {item.name for item in flags}
+
+    def parsed(**values: Any) -> None:
+        settings = {key: values.pop(key) for key in names_of_flags}
+        command(**values, settings={key: value for key, value in settings.items() if value is not None})
+
+    keyword_only = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own]
+    parsed.__signature__ = inspect.Signature([*keyword_only, *flags])  # type: ignore[attr-defined]
+    parsed.__annotations__ = {item.name: item.annotation for item in (*own, *flags)}
+    parsed.__name__, parsed.__doc__ = command.__name__, command.__doc__
+    return parsed
+
+
+@app.command()
+@with_settings
+def train(
+    dataset: Annotated[
+        Path | None, typer.Argument(metavar="DATASET", help="A folder made by budgetrec prepare.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="RUN", help="The folder to write the run into.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="RUN", help="Go on with a run; needs nothing else.")
+    ] = None,
+    preset_name: Annotated[
+        str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
+    ] = None,
+    item_features: Annotated[
+        Path | None,
+        typer.Option(
+            "--item-features",
+            metavar="FILE",
+            help="Items file with numeric columns or a vector column, "
+            "from which item vectors are made instead of a table.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Train a model on a prepared dataset, evaluating and saving on the way.
+
+    Flags win over --config, which wins over --preset, which wins over the defaults.
+    """
+    watcher = _Bar()
+    if resume is not None:
+        _refuse_with_resume(DATASET=dataset, output=output, preset=preset_name, config=config)
+        from budgetrec import training
+
+        run = training.resume(resume, watcher=watcher, **settings)
+    else:
+        if dataset is None or output is None:
+            raise ArgumentError(
+                "a dataset and --output are needed, or --resume. Try: budgetrec train DATASET -o RUN"
+            )
+        chosen = RunConfig()
+        if preset_name is not None:
+            chosen = chosen.replaced(preset(preset_name))
+        if config is not None:
+            chosen = _from_file(chosen, config)
+        chosen = chosen.replaced(settings)
+        from budgetrec import training
+        from budgetrec.data.features import read_item_features
+        from budgetrec.data.store import Dataset
+
+        opened = Dataset.open(dataset)
+        features = None if item_features is None else read_item_features(item_features, opened)
+        run = training.train(opened, output, chosen, features=features, overwrite=overwrite, watcher=watcher)
+    _tell(run, as_json=as_json)
+
+
+def _refuse_with_resume(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentError(
+                f"--resume goes on with a run as it was, so {name} cannot be given with it. Leave it out."
+            )
+
+
+def _from_file(chosen: RunConfig, path: Path) -> RunConfig:
+    document = read_toml(path)
+    for name in ("dataset", "budgetrec"):  # what a run's own file says besides its settings
+        document.pop(name, None)
+    RunConfig.from_dict(document, str(path))
+    return chosen.replaced({key: value for section in document.values() for key, value in section.items()})
+
+
+def _tell(run: Any, *, as_json: bool) -> None:
+    metric = run.config.training.metric
+    rows = run.metrics.to_dicts()
+    sign = -1 if metric == "val_loss" else 1
+    best = max(rows, key=lambda row: sign * row[metric])
+    last = rows[-1]
+    if as_json:
+        print_json({"output": str(run.folder), "best": best, "last": last, "evaluations": len(rows)})
+        return
+    stdout.print(
+        f"{last['step']:,} steps over {last['examples']:,} sequences ({last['epoch']:.1f} epochs) in "
+        f"{last['seconds']:,.1f} s: {last['examples'] / max(last['seconds'], 1e-9):,.0f} sequences a second, "
+        f"peak {last['peak_bytes'] / 2**20:,.0f} MiB."
+    )
+    stdout.print(
+        f"Best {metric} {best[metric]:.4f} on the validation part at step {best['step']:,} "
+        f"(validation loss {best['val_loss']:.4f})."
+    )
+    stdout.print(f"Saved in {run.folder}. Next: budgetrec evaluate {run.folder}")
+
+
+class _Bar(Watcher):
+    """Shows a bar on a terminal, and a line an evaluation elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._began = time.monotonic()
+
+    @contextmanager
+    def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
+        with training_bar(total_steps, seconds) as self._bar:
+            yield
+
+    def step(self, *, step: int, seconds: float, examples: int, loss: float, peak_bytes: int) -> None:
+        self._bar.update(
+            step=step,
+            seconds=seconds,
+            text=f"{examples / max(seconds, 1e-9):,.0f} seq/s  loss {loss:.3f}  "
+            f"peak {peak_bytes / 2**20:,.0f} MiB",
+        )
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        loss = "" if row["train_loss"] is None else f"train loss {row['train_loss']:.4f}  "
+        stderr.print(
+            f"step {row['step']:>7,}  epoch {row['epoch']:6.1f}  {row['seconds']:8.1f} s  {loss}"
+            f"val loss {row['val_loss']:.4f}  ndcg@10 {row['ndcg@10']:.4f}"
+        )

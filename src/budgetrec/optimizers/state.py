@@ -1,0 +1,103 @@
+"""The state of optimisers as named tensors, for a checkpoint that continues to the bit.
+
+The settings of an optimiser are not part of it: they come from the configuration that built it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam, Optimizer
+
+from budgetrec.errors import ArgumentError, DataError
+from budgetrec.optimizers.row_sparse import RowSparseOptimizer
+
+PREFIX = "optimizer."
+
+
+def optimizer_tensors(
+    optimizers: Sequence[Optimizer], names: Mapping[nn.Parameter, str]
+) -> dict[str, Tensor]:
+    """Give all state under keys such as `optimizer.0.exp_avg.<parameter name>`.
+
+    The tensors are the optimisers' own, not copies: write them before the next step. A parameter that has not
+    been stepped yet is given the zeros that it would start from.
+
+    >>> weight = nn.Parameter(torch.ones(2))
+    >>> sorted(optimizer_tensors([Adam([weight])], {weight: "norm.weight"}))
+    ['optimizer.0.exp_avg.norm.weight', 'optimizer.0.exp_avg_sq.norm.weight', 'optimizer.0.step.norm.weight']
+    """
+    tensors = {}
+    for key, optimizer, parameter, name, like, device in _slots(optimizers, names):
+        kept = optimizer.state[parameter].get(name) if parameter in optimizer.state else None
+        tensors[key] = torch.zeros_like(like, device=device) if kept is None else kept.detach()
+    return tensors
+
+
+def load_optimizer_tensors(
+    optimizers: Sequence[Optimizer], names: Mapping[nn.Parameter, str], tensors: Mapping[str, Tensor]
+) -> None:
+    """Restore what `optimizer_tensors` gave into fresh optimisers; nothing changes unless all of it fits.
+
+    `tensors` may hold other keys too, such as the weights, as long as they do not start with "optimizer.".
+    """
+    advice = "resume with the model and the optimiser that it was saved with, or start anew."
+    restored: list[tuple[Optimizer, nn.Parameter, str, Tensor]] = []
+    expected = set()
+    for key, optimizer, parameter, name, like, device in _slots(optimizers, names):
+        if key not in tensors:
+            raise DataError(f"the checkpoint does not fit: it has no tensor {key!r}; {advice}")
+        found = tensors[key]
+        if found.shape != like.shape or found.dtype != like.dtype:
+            raise DataError(
+                f"the checkpoint does not fit: {key!r} is {tuple(found.shape)} {found.dtype} there and "
+                f"{tuple(like.shape)} {like.dtype} here; {advice}"
+            )
+        expected.add(key)
+        restored.append((optimizer, parameter, name, found.detach().to(device, copy=True)))
+    unexpected = sorted(key for key in tensors if key.startswith(PREFIX) and key not in expected)
+    if unexpected:
+        raise DataError(
+            f"the checkpoint does not fit: it has {len(unexpected)} tensors that these optimisers do not "
+            f"know, such as {unexpected[0]!r}; {advice}"
+        )
+    for optimizer, parameter, name, tensor in restored:
+        optimizer.state[parameter][name] = tensor
+
+
+def _slots(
+    optimizers: Sequence[Optimizer], names: Mapping[nn.Parameter, str]
+) -> Iterator[tuple[str, Optimizer, nn.Parameter, str, Tensor, torch.device]]:
+    for number, optimizer in enumerate(optimizers):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter not in names:
+                    raise ArgumentError(
+                        f"optimizer {number} has a parameter of shape {tuple(parameter.shape)} and no name; "
+                        "pass the names of all parameters, as model.named_parameters() gives them."
+                    )
+                for name, like in _state_like(optimizer, parameter, group).items():
+                    key = f"{PREFIX}{number}.{name}.{names[parameter]}"
+                    # torch keeps counters on the processor unless a fused kernel reads them.
+                    on_cpu = name == "step" and not group.get("fused", True)
+                    device = torch.device("cpu") if on_cpu else parameter.device
+                    yield key, optimizer, parameter, name, like, device
+
+
+def _state_like(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
+    """Give shapes and types of the state, which torch makes only at the first step, without its memory."""
+    if isinstance(optimizer, RowSparseOptimizer):
+        return optimizer.state_like(parameter, group)
+    like = torch.empty_like(parameter, device="meta")
+    step = torch.empty((), dtype=torch.float32, device="meta")
+    if isinstance(optimizer, Adam) and not group["amsgrad"]:  # AdamW too, which is an Adam
+        return {"step": step, "exp_avg": like, "exp_avg_sq": like}
+    if isinstance(optimizer, Adagrad):
+        return {"step": step, "sum": like}
+    if isinstance(optimizer, SGD) and group["dampening"] == 0:
+        # With dampening, torch's first step is not one from a velocity of zero.
+        return {"momentum_buffer": like} if group["momentum"] else {}
+    raise ArgumentError(
+        f"the state of {type(optimizer).__name__} cannot be saved; use what make_optimizers builds."
+    )
