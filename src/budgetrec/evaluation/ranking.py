@@ -56,7 +56,7 @@ class Ranking:
     ranks: NDArray[np.int64]
     losses: NDArray[np.float64]
     num_items: int
-    lists: NDArray[np.int64] | None = None
+    lists: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -84,7 +84,7 @@ def rank_targets(
         scorer = Scorer(table, list_length=min(list_length, dataset.num_items), block_bytes=block_bytes)
         ranks = np.empty(len(targets), np.int64)
         losses = np.empty(len(targets), np.float64)
-        lists = np.empty((len(targets), scorer.list_length), np.int64)
+        lists = np.empty((len(targets), scorer.list_length), np.int32)
         batches = _encode(model, dataset, targets, table.device, batch_size)
         for block in _in_blocks(batches, scorer.block_users):
             seen = SeenPairs.none() if keep_seen else SeenPairs.seen(dataset, targets, block.rows)
