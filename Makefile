@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint clean bench-data bench-objectives
+.PHONY: help setup demo test lint clean bench-data bench-objectives bench-optimizers
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -38,6 +38,9 @@ bench-data: .venv/bench-ready ## prepare and iterate 20 million rows against pan
 
 bench-objectives: .venv/ready ## seconds and peak memory of every objective, about ten minutes
 	$(BIN)/python benchmarks/objectives.py
+
+bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table, about two minutes
+	$(BIN)/python benchmarks/optimizers.py
 
 clean: ## remove what the other commands made
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -25,6 +25,7 @@ from budgetrec.samplers.contract import Negatives
 # Positions of a part on a CPU. Measured with benchmarks/train.py at d = 64: 1,024 to 4,096 are alike, 512 and
 # the whole batch of 25,600 slower.
 CPU_POSITIONS = 2048
+_FEWEST_POSITIONS = 512
 
 
 class Objective(Protocol):
@@ -81,6 +82,25 @@ def cut(lengths: Tensor, num_parts: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(bounds)]
 
 
+def cut_for_cache(lengths: Tensor) -> list[slice]:
+    """Cut sequences of falling `lengths` into runs that fit into the cache and hold little padding.
+
+    A run ends when it has `CPU_POSITIONS`, or when the next sequence is a fifth shorter than its first and the
+    run is no longer tiny.
+
+    >>> cut_for_cache(torch.tensor([900, 800, 700, 300]))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    bounds, longest = [0], int(lengths[0])
+    for place, length in enumerate(lengths.tolist()):
+        count = place - bounds[-1]
+        full = (count + 1) * longest > CPU_POSITIONS
+        if count and (full or (length < 0.8 * longest and count * longest > _FEWEST_POSITIONS)):
+            bounds.append(place)
+            longest = length
+    return [slice(begin, end) for begin, end in pairwise([*bounds, len(lengths)])]
+
+
 def gather_in_place(model: nn.Module, *, sparse: bool) -> list[RowGradients]:
     """Let the model's item tables add up their gradients themselves; give what begins and ends a step."""
     gradients = []
@@ -112,7 +132,7 @@ def accumulate_gradients(
     counts = inputs.target_mask.sum(1)
     ends = counts.cumsum(0)
     num_targets = int(ends[-1])
-    parts = cut(inputs.mask.sum(1), _num_parts(objective, inputs, micro_batches))
+    parts = _parts(objective, inputs, micro_batches)
     loss = torch.zeros((), device=inputs.ids.device)
     for sequences in parts:
         part = inputs.part(sequences)
@@ -134,19 +154,18 @@ def accumulate_gradients(
     return StepSums(float(loss), num_targets, objective.num_logits(num_targets, model.num_items), len(parts))
 
 
-def _num_parts(objective: Objective, inputs: Inputs, micro_batches: int | None) -> int:
-    if not objective.separable:
-        if micro_batches not in (None, 1):
-            raise ArgumentError(
-                f"micro_batches is {micro_batches}, but {type(objective).__name__} compares the targets of a "
-                "whole batch and cannot be cut; leave it out."
-            )
-        return 1
+def _parts(objective: Objective, inputs: Inputs, micro_batches: int | None) -> list[slice]:
+    lengths = inputs.mask.sum(1)
+    if not objective.separable and micro_batches not in (None, 1):
+        raise ArgumentError(
+            f"micro_batches is {micro_batches}, but {type(objective).__name__} compares the targets of a "
+            "whole batch and cannot be cut; leave it out."
+        )
     if micro_batches is not None:
-        return micro_batches
-    if inputs.ids.device.type != "cpu":
-        return 1
-    return max(1, round(int(inputs.mask.sum()) / CPU_POSITIONS))
+        return cut(lengths, micro_batches)
+    if lengths.device.type != "cpu" or not objective.separable:
+        return [slice(0, len(lengths))]
+    return cut_for_cache(lengths)
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float:

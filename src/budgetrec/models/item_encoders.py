@@ -125,7 +125,7 @@ class FeatureEncoder(nn.Module):
     """Vectors made from fixed features (K, f) by two trained layers: as many weights for any catalogue.
 
     Features are standardised with the means and deviations of the catalogue that the encoder was made for, so
-    that `extended` can take in items that nobody has trained on.
+    that `extend` can take in items that nobody has trained on.
     """
 
     features: Tensor
@@ -153,7 +153,7 @@ class FeatureEncoder(nn.Module):
         """How many items have features."""
         return len(self.features)
 
-    def extended(self, features: Tensor) -> None:
+    def extend(self, features: Tensor) -> None:
         """Take in the features of further items; they get the ids that follow."""
         if features.dim() != 2 or features.shape[1] != self.features.shape[1]:
             raise ArgumentError(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
@@ -21,10 +22,12 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad")
 TABLE_UPDATES = ("dense", "row-sparse")
 
 # Where LazyAdam takes less time than fused Adam in benchmarks/results/optimizers.md: below a quarter of the
-# rows, less what sorting rows and calling a dozen kernels costs however few they are, which is the time of a
-# dense step over this many numbers.
-_LARGEST_SHARE = 0.25
-_FIXED_ELEMENTS = 2**17
+# rows, and below half of them in a table of 16 MiB or more, whose gradient and moments leave the caches. Off
+# that goes what sorting rows and calling a dozen kernels cost however few the rows are: as much as a dense
+# step over 2^18 numbers.
+_SHARE_OF_SMALL, _SHARE_OF_LARGE = 0.25, 0.5
+_LARGE_ELEMENTS = 2**22
+_FIXED_ELEMENTS = 2**18
 
 
 def make_optimizers(
@@ -76,7 +79,7 @@ def make_optimizers(
         fused = True if all(supports_fused(parameter) for parameter in dense) else None
         shared: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay, "fused": fused}
         if optimizer in ("sgd", "momentum"):
-            built.append(SGD(dense, momentum=velocity, **shared))
+            built.append(_sgd(dense, velocity, shared))
         elif optimizer == "adagrad":
             built.append(Adagrad(dense, eps=epsilon, **shared))
         else:
@@ -94,6 +97,18 @@ def make_optimizers(
     return built
 
 
+def _sgd(parameters: list[nn.Parameter], momentum: float, shared: dict[str, Any]) -> SGD:
+    """Build torch's SGD, with velocities of zero from the start.
+
+    In torch 2.13 the fused kernel raises when one parameter meets its first gradient later than another.
+    """
+    optimizer = SGD(parameters, momentum=momentum, **shared)
+    if momentum:
+        for parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter, requires_grad=False)
+    return optimizer
+
+
 def choose_table_updates(*, num_items: int, dim: int, rows_touched: int) -> str:
     """Say which updates of a table are faster, "dense" or "row-sparse".
 
@@ -108,5 +123,6 @@ def choose_table_updates(*, num_items: int, dim: int, rows_touched: int) -> str:
     for name, number in (("num_items", num_items), ("dim", dim), ("rows_touched", rows_touched)):
         if number < 1:
             raise ArgumentError(f"{name} is {number}; pass at least 1.")
-    spare = num_items * dim - _FIXED_ELEMENTS
-    return "row-sparse" if rows_touched * dim <= _LARGEST_SHARE * spare else "dense"
+    elements = num_items * dim
+    share = _SHARE_OF_LARGE if elements >= _LARGE_ELEMENTS else _SHARE_OF_SMALL
+    return "row-sparse" if rows_touched * dim <= share * (elements - _FIXED_ELEMENTS) else "dense"
