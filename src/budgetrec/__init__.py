@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from budgetrec.data.prepare import prepare
     from budgetrec.data.splits import LeaveOneOut, Temporal, TemporalUsers
     from budgetrec.data.store import Dataset
+    from budgetrec.evaluation.compare import compare
+    from budgetrec.evaluation.evaluate import evaluate
     from budgetrec.objectives import SampledSoftmax
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "TemporalUsers",
     "TrainingBatches",
     "__version__",
+    "compare",
+    "evaluate",
     "prepare",
     "samplers",
 ]
@@ -44,6 +48,8 @@ _HOMES = {
     "Temporal": "budgetrec.data.splits",
     "TemporalUsers": "budgetrec.data.splits",
     "TrainingBatches": "budgetrec.data.batches",
+    "compare": "budgetrec.evaluation.compare",
+    "evaluate": "budgetrec.evaluation.evaluate",
     "prepare": "budgetrec.data.prepare",
 }
 

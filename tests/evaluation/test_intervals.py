@@ -87,7 +87,9 @@ def test_seeds_are_paired_where_both_have_them():
 
 
 def test_what_cannot_be_averaged_is_refused():
-    """Other users, no users, one seed: each is told."""
+    """Other users, no users, one seed, a seed below 0: each is told."""
+    with pytest.raises(ArgumentError, match="seed is -1"):
+        bootstrap_intervals({"x": np.ones(3)}, seed=-1)
     with pytest.raises(ArgumentError, match="3 users cannot be paired with 2"):
         compare_users(np.ones(3), np.ones(2), seed=0)
     with pytest.raises(ArgumentError, match="no users"):

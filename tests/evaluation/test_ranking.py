@@ -27,8 +27,9 @@ def _reference(model, dataset, targets, *, keep_seen):
 
 
 @pytest.mark.parametrize("keep_seen", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 13, None])
 @pytest.mark.parametrize("block_bytes", [64, 500, 3000, 2**26])
-def test_ranks_and_losses_equal_the_reference_for_any_blocks(keep_seen, block_bytes):
+def test_ranks_and_losses_equal_the_reference_for_any_blocks(keep_seen, block_bytes, batch_size):
     """One tile of all items or many overlapping ones, rows cut or whole: the same numbers.
 
     Histories are longer than the model looks back, and users have items again, targets included.
@@ -37,7 +38,7 @@ def test_ranks_and_losses_equal_the_reference_for_any_blocks(keep_seen, block_by
     dataset = random_dataset(random, num_users=40, num_items=53)
     model = random_model(random, num_items=53)
     ranking = rank_targets(
-        model, dataset, dataset.test(), batch_size=13, keep_seen=keep_seen, block_bytes=block_bytes
+        model, dataset, dataset.test(), batch_size=batch_size, keep_seen=keep_seen, block_bytes=block_bytes
     )
     ranks, losses = _reference(model, dataset, dataset.test(), keep_seen=keep_seen)
     assert ranking.ranks.tolist() == ranks

@@ -51,6 +51,8 @@ def bootstrap_intervals(
     """
     if not values:
         return {}
+    if seed < 0:
+        raise ArgumentError(f"seed is {seed}. Pass 0 or more.")
     if num_resamples < 1:
         raise ArgumentError(f"num_resamples is {num_resamples}. Pass at least 1.")
     matrix = np.stack(

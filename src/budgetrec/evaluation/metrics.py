@@ -16,6 +16,7 @@ Averages over users are the published figures.
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,21 +76,26 @@ def per_user(ranks: Ints, cutoffs: Sequence[int]) -> dict[str, Floats]:
     return values | {"mrr": mrr(ranks)}
 
 
-def coverage(lists: Ints, num_items: int) -> float:
+def coverage(lists: NDArray[np.integer[Any]], num_items: int) -> float:
     """Give the share of the catalogue that stands in any list; places of -1 are empty.
 
     >>> coverage(np.array([[0, 1], [1, -1]]), num_items=4)
     0.5
     """
-    return float(np.count_nonzero(np.bincount(lists[lists >= 0], minlength=num_items)) / num_items)
+    shown = np.zeros(num_items, bool)
+    for block in _blocks_of_rows(lists):
+        shown[block[block >= 0]] = True
+    return float(np.count_nonzero(shown) / num_items)
 
 
-def surprisal(lists: Ints, item_surprisals: Floats) -> Floats:
+def surprisal(lists: NDArray[np.integer[Any]], item_surprisals: Floats) -> Floats:
     """Average the surprisal of the items of each list; places of -1 are empty."""
-    there = lists >= 0
-    values = np.where(there, item_surprisals[np.where(there, lists, 0)], 0.0)
-    filled: Floats = values.sum(1) / np.maximum(there.sum(1), 1)
-    return filled
+    padded = np.append(item_surprisals, 0.0)  # which -1 finds
+    parts = [
+        padded[block].sum(1) / np.maximum(np.count_nonzero(block >= 0, axis=1), 1)
+        for block in _blocks_of_rows(lists)
+    ]
+    return np.concatenate(parts)
 
 
 def item_surprisals(dataset: Dataset) -> Floats:
@@ -133,6 +139,11 @@ def _blocks_of_users(lengths: Ints) -> list[slice]:
     number = np.cumsum(lengths) // _BLOCK_INTERACTIONS
     starts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(lengths)]
     return [slice(begin, end) for begin, end in pairwise(starts)]
+
+
+def _blocks_of_rows(lists: NDArray[np.integer[Any]]) -> list[NDArray[np.integer[Any]]]:
+    size = max(1, _BLOCK_INTERACTIONS // max(lists.shape[1], 1))
+    return [lists[start : start + size] for start in range(0, max(len(lists), 1), size)]
 
 
 def check_cutoffs(cutoffs: Sequence[int]) -> list[int]:

@@ -13,7 +13,7 @@ def validate(
     dataset: Dataset,
     targets: Targets,
     *,
-    batch_size: int,
+    batch_size: int | None = None,
     max_users: int | None = None,
 ) -> dict[str, float]:
     """Give `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` over the targets, seen items removed.
@@ -22,7 +22,8 @@ def validate(
     every call, so that rows of one run can be compared. Nothing is drawn at random, and the model is left in
     the mode it was in.
     """
-    ranking = rank_targets(model, dataset, spread(targets, max_users), batch_size=batch_size)
+    chosen = spread(targets, max_users)
+    ranking = rank_targets(model, dataset, chosen, batch_size=batch_size)
     return {
         "val_loss": float(ranking.losses.mean()),
         "ndcg@10": float(ndcg(ranking.ranks, 10).mean()),

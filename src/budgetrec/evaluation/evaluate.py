@@ -1,0 +1,146 @@
+"""Evaluate one run: averages with intervals, user by user, and what its training curve says."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from budgetrec.checkpoint import write_whole
+from budgetrec.data.store import Dataset
+from budgetrec.errors import ArgumentError, DataError
+from budgetrec.evaluation.curves import summarise_curve
+from budgetrec.evaluation.intervals import Interval, bootstrap_intervals
+from budgetrec.evaluation.metrics import check_cutoffs, list_metrics, per_user
+from budgetrec.evaluation.ranking import Ranking, rank_targets
+from budgetrec.files import write_parquet
+from budgetrec.runs import Run
+
+PARTS = ("test", "validation")
+CUTOFFS = (5, 10, 20)
+# What the average loss of a part is called.
+LOSSES = {"test": "test_loss", "validation": "val_loss"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a run is on one part of its dataset.
+
+    `metrics` are averages over users (and `coverage@k`, which has none), `intervals` where they lie with 95%
+    confidence, `training` what the run's own rows say, and `per_user` has a row for each user: `user`, `item`
+    (what was held out), `rank`, `loss` and every metric.
+    """
+
+    run: str
+    part: str
+    keep_seen: bool
+    cutoffs: tuple[int, ...]
+    num_users: int
+    num_items: int
+    metrics: dict[str, float]
+    intervals: dict[str, Interval]
+    training: dict[str, float | int | None]
+    per_user: pl.DataFrame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything but the table of users, for JSON."""
+        return {
+            "run": self.run,
+            "part": self.part,
+            "num_users": self.num_users,
+            "num_items": self.num_items,
+            "cutoffs": list(self.cutoffs),
+            "ties": "pessimistic",
+            "keep_seen": self.keep_seen,
+            **self.training,
+            **self.metrics,  # of the validation part they hold a val_loss of their own, of the best weights
+            "intervals": {name: [each.low, each.high] for name, each in self.intervals.items()},
+        }
+
+    def save(self, folder: Path, *, users: Path | None = None) -> tuple[Path, Path]:
+        """Write `evaluation-PART.json` and `evaluation-PART.parquet` (or `users`), each whole or not."""
+        summary = folder / f"evaluation-{self.part}.json"
+        users = users or folder / f"evaluation-{self.part}.parquet"
+        write_whole(users, lambda path: write_parquet(self.per_user, path))
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        write_whole(summary, lambda path: path.write_text(text, "utf-8"))
+        return summary, users
+
+
+def evaluate(
+    run: Run | Path | str,
+    *,
+    part: str = "test",
+    cutoffs: Sequence[int] = CUTOFFS,
+    keep_seen: bool = False,
+    dataset: Dataset | Path | str | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    report: Callable[[str], None] = lambda stage: None,
+) -> Evaluation:
+    """Rank the held-out item of every user among the whole catalogue with the best weights of a run.
+
+    Ties count against the model. Items of a user's history are left out unless `keep_seen`; the `seed` is of
+    the bootstrap behind the intervals. `dataset` says where the data is now if it has moved, `batch_size` how
+    many histories are encoded at once (what is fast, if not given), and `report` hears what is being done.
+    """
+    if part not in PARTS:
+        raise ArgumentError(f"part is {part!r}. Pass {' or '.join(PARTS)}.")
+    cutoffs = check_cutoffs(cutoffs)
+    if not isinstance(run, Run):
+        report("opening the run")
+        run = Run.open(run, dataset=dataset)
+    dataset = run.dataset
+    targets = dataset.test() if part == "test" else dataset.validation()
+    if len(targets) == 0:
+        raise DataError(f"the dataset of {run.folder} holds nothing out for {part}. Pass another --part.")
+    report(f"ranking {len(targets):,} items among {dataset.num_items:,}")
+    ranking = rank_targets(
+        run.model, dataset, targets, batch_size=batch_size, keep_seen=keep_seen, list_length=cutoffs[-1]
+    )
+    report("averaging")
+    of_lists = list_metrics(ranking, dataset, cutoffs)
+    values = per_user(ranking.ranks, cutoffs)
+    values |= {name: value for name, value in of_lists.items() if not isinstance(value, float)}
+    intervals = bootstrap_intervals({**values, LOSSES[part]: ranking.losses}, seed=seed)
+    metrics = {name: interval.mean for name, interval in intervals.items()}
+    metrics |= {name: value for name, value in of_lists.items() if isinstance(value, float)}
+    return Evaluation(
+        run=run.name,
+        part=part,
+        keep_seen=keep_seen,
+        cutoffs=tuple(cutoffs),
+        num_users=len(ranking),
+        num_items=ranking.num_items,
+        metrics=metrics,
+        intervals=intervals,
+        training=summarise_training(run.metrics),
+        per_user=_table_of_users(run, ranking).with_columns(**values),
+    )
+
+
+def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
+    """Give what the rows of a run say: its last `val_loss`, its areas, how long and how fast it trained."""
+    areas = summarise_curve(metrics)
+    last = metrics.row(-1, named=True)
+    seconds = last["seconds"]
+    return {
+        "val_loss": last["val_loss"],
+        **areas,
+        "peak_bytes": metrics["peak_bytes"].max(),
+        "examples_per_second": last["examples"] / seconds if seconds else None,
+        "steps": last["step"],
+    }
+
+
+def _table_of_users(run: Run, ranking: Ranking) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "user": run.dataset.user_labels.gather(ranking.users),
+            "item": run.dataset.item_labels.gather(ranking.targets),
+            "rank": ranking.ranks,
+            "loss": ranking.losses,
+        }
+    )

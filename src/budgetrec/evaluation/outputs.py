@@ -1,0 +1,30 @@
+"""What a comparison writes into its folder: numbers, tables and figures."""
+
+import json
+from pathlib import Path
+
+from budgetrec.evaluation.compare import Comparison
+from budgetrec.evaluation.figures import draw_curves
+from budgetrec.evaluation.tables import comparison_tables, how_measured
+
+MARKER = "comparison.json"
+FILES = (MARKER, "*.csv", "*.md", "*.svg", "*.html")  # what a comparison writes, and may replace
+
+
+def write_comparison(folder: Path, comparison: Comparison) -> list[str]:
+    """Write JSON, CSV, Markdown and the curves as SVG and as a page that needs no network; give the names."""
+    document = json.dumps(comparison.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
+    texts = {MARKER: document + "\n", "curves.csv": comparison.curves.write_csv()}
+    for name in ("runs", "users", "seeds"):
+        frame = getattr(comparison, name)
+        if not frame.is_empty():
+            texts[f"{name}.csv"] = frame.write_csv()
+    measured = how_measured(comparison.part, keep_seen=comparison.keep_seen)
+    parts = [table.to_markdown() for table in comparison_tables(comparison)]
+    texts["comparison.md"] = "\n".join(["# Comparison\n", f"{measured}\n", *parts])
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8")
+    chart = draw_curves(comparison.curves, comparison.horizons)
+    chart.save(str(folder / "curves.svg"))
+    chart.save(str(folder / "curves.html"), inline=True)
+    return [*texts, "curves.svg", "curves.html"]

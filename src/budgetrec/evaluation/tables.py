@@ -1,0 +1,139 @@
+"""The tables of an evaluation and a comparison as text, for the terminal and for Markdown."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from budgetrec.evaluation.compare import Comparison
+from budgetrec.evaluation.curves import AXES
+from budgetrec.evaluation.evaluate import LOSSES, Evaluation
+from budgetrec.evaluation.intervals import LEVEL
+
+_FORMATS = {"aul_steps": ",.1f", "steps": ",d", "examples_per_second": ",.0f", "seed": "d"}
+_ENDS = {"steps": ",.0f", "examples": ",.0f", "seconds": ",.1f"}
+_MEASURES = ("ndcg", "hit_rate", "recall", "precision", "mrr", "map", "coverage", "surprisal")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Column names, rows of text, and what stands above; the first `num_words` columns are words."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    num_words: int = 1
+
+    def to_markdown(self) -> str:
+        """Give the table as Markdown with its title as a heading."""
+        rule = ["---"] * self.num_words + ["---:"] * (len(self.columns) - self.num_words)
+        lines = [f"| {' | '.join(_escaped(row))} |" for row in (self.columns, *self.rows)]
+        lines.insert(1, f"|{'|'.join(rule)}|")
+        return f"## {self.title}\n\n" + "\n".join(lines) + "\n"
+
+
+def how_measured(part: str, *, keep_seen: bool) -> str:
+    """Say what was ranked against what, in a sentence."""
+    seen = "items of the history kept" if keep_seen else "items of the history removed"
+    return f"The {part} item of each user among all items; {seen}; ties count against the model."
+
+
+def evaluation_table(evaluation: Evaluation) -> TextTable:
+    """Give a row for each measure and a column for each cut-off, averages with their intervals."""
+    rows = [
+        (measure, *(_average(evaluation, f"{measure}@{cutoff}") for cutoff in evaluation.cutoffs), "")
+        for measure in _MEASURES
+    ]
+    places = {row[0]: place for place, row in enumerate(rows)}
+    rows[places["mrr"]] = (*rows[places["mrr"]][:-1], _average(evaluation, "mrr"))
+    loss = LOSSES[evaluation.part]
+    rows.append((loss, *([""] * len(evaluation.cutoffs)), _average(evaluation, loss)))
+    columns = ("metric", *(f"@{cutoff}" for cutoff in evaluation.cutoffs), "all items")
+    title = (
+        f"{evaluation.run}, {evaluation.part}, {evaluation.num_users:,} users: mean [{LEVEL:.0%} interval]"
+    )
+    return TextTable(title, columns, rows)
+
+
+def training_table(evaluation: Evaluation) -> TextTable:
+    """Give what the rows of the run say, a line each."""
+    training = evaluation.training
+    rows = [(name.replace("_", " "), _number(name, training[name])) for name in training]
+    return TextTable("Its training", ("", ""), rows)
+
+
+def _average(evaluation: Evaluation, name: str) -> str:
+    interval = evaluation.intervals.get(name)
+    mean = f"{evaluation.metrics[name]:.4f}"
+    return f"{mean} [{interval.low:.4f}, {interval.high:.4f}]" if interval else mean
+
+
+def comparison_tables(comparison: Comparison) -> list[TextTable]:
+    """Give the runs, the differences over users, and over seeds if there are groups of them."""
+    tables = [_runs(comparison), _users(comparison.users)]
+    if not comparison.seeds.is_empty():
+        tables.append(_seeds(comparison.seeds))
+    return tables
+
+
+def _runs(comparison: Comparison) -> TextTable:
+    frame = comparison.runs
+    measures = ["ndcg@10", "hit_rate@10", "mrr", *dict.fromkeys((LOSSES[comparison.part], "val_loss"))]
+    means = [f"mean_loss_over_{axis}" for axis in AXES]
+    rest = ["aul_steps", "steps", "examples_per_second", "peak_bytes"]
+    varied = ["settings"] if frame["settings"].str.len_chars().max() else []
+    words = ["run", *varied]
+    columns = [*words, "seed", *measures, *means, *rest]
+    rows = [tuple(_number(name, row[name]) for name in columns) for row in frame.iter_rows(named=True)]
+    ends = ", ".join(f"{comparison.horizons[axis]:{_ENDS[axis]}} {axis}" for axis in AXES)
+    title = f"Runs; mean losses up to {ends}"
+    return TextTable(title, tuple(name.replace("_", " ") for name in columns), rows, len(words))
+
+
+def _users(frame: pl.DataFrame) -> TextTable:
+    rows = [
+        (
+            row["run"],
+            row["metric"],
+            f"{row['difference']:+.4f}",
+            f"{row['low']:+.4f} to {row['high']:+.4f}",
+            _p_value(row["p_value"]),
+        )
+        for row in frame.iter_rows(named=True)
+    ]
+    first, users = frame["against"][0], frame["users"][0]
+    title = f"Against {first}, paired over {users:,} users"
+    return TextTable(title, ("run", "metric", "difference", f"{LEVEL:.0%} interval", "p"), rows, 2)
+
+
+def _seeds(frame: pl.DataFrame) -> TextTable:
+    rows = []
+    for row in frame.iter_rows(named=True):
+        spread = "" if row["low"] is None else f"{row['low']:.4f} to {row['high']:.4f}"
+        difference, between, p = "", "", ""
+        if row["difference"] is not None:
+            difference, p = f"{row['difference']:+.4f}", _p_value(row["p_value"])
+            between = f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}"
+        group = row["settings"] or row["group"]
+        seeds = f"{row['seeds']}"
+        rows.append((group, row["metric"], seeds, f"{row['mean']:.4f}", spread, difference, between, p))
+    interval = f"{LEVEL:.0%} interval"
+    columns = ("group", "metric", "seeds", "mean", interval, "difference", interval, "p")
+    return TextTable("Over seeds; differences to the first group, paired by seed", columns, rows, 2)
+
+
+def _number(name: str, value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if name == "peak_bytes":
+        return f"{value / 2**20:,.0f} MiB"
+    return f"{value:{_FORMATS.get(name, '.4f')}}"
+
+
+def _p_value(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
+
+
+def _escaped(cells: Iterable[str]) -> list[str]:
+    return [cell.replace("|", "\\|") for cell in cells]
