@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint clean bench-data bench-objectives bench-optimizers
+.PHONY: help setup demo test lint clean bench-data bench-objectives bench-optimizers bench-train
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -41,6 +41,24 @@ bench-objectives: .venv/ready ## seconds and peak memory of every objective, abo
 
 bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table, about two minutes
 	$(BIN)/python benchmarks/optimizers.py
+
+# The peers cannot share our environment: their pins of numpy, pandas and polars exclude ours.
+PEER_PIP = .venv-$(1)/bin/pip install --quiet --disable-pip-version-check --constraint benchmarks/peers/$(1).txt
+
+.venv-rectools/ready: benchmarks/peers/rectools.txt
+	$(PYTHON) -m venv .venv-rectools
+	$(call PEER_PIP,rectools) torch
+	$(call PEER_PIP,rectools) 'rectools[torch]' pyarrow
+	@touch $@
+
+.venv-replay/ready: benchmarks/peers/replay.txt
+	$(PYTHON) -m venv .venv-replay
+	$(call PEER_PIP,replay) torch
+	$(call PEER_PIP,replay) 'replay-rec[torch]'
+	@touch $@
+
+bench-train: .venv/ready .venv-rectools/ready .venv-replay/ready ## epochs of SASRec against RecTools and RePlay
+	$(BIN)/python benchmarks/train.py --record benchmarks/results/train.md
 
 clean: ## remove what the other commands made
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
