@@ -29,6 +29,7 @@ NUM_ITEMS = 40
 
 
 def batch(num_sequences=12, width=9, seed=0):
+    """Draw a batch of training sequences."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, width + 1, (num_sequences, 1), generator=generator)
     mask = torch.arange(int(lengths.max())) < lengths
@@ -37,6 +38,7 @@ def batch(num_sequences=12, width=9, seed=0):
 
 
 def popularity():
+    """Sample by made-up counts."""
     counts = torch.arange(1, NUM_ITEMS + 1)
     return Popularity(counts, 6)
 
@@ -57,6 +59,7 @@ OBJECTIVES = {
 
 
 def gradients(objective, micro_batches, *, model_kind=SASRec, last_only=False, sparse=False, in_place=True):
+    """Give the sums of one step and the gradient of every parameter."""
     model = model_kind(
         NUM_ITEMS, dim=8, max_length=10, dropout=0.0, generator=torch.Generator().manual_seed(1)
     ).double()

@@ -85,8 +85,8 @@ def cut(lengths: Tensor, num_parts: int) -> list[slice]:
 def cut_for_cache(lengths: Tensor) -> list[slice]:
     """Cut sequences of falling `lengths` into runs that fit into the cache and hold little padding.
 
-    A run ends when it has `CPU_POSITIONS`, or when the next sequence is a fifth shorter than its first and the
-    run is no longer tiny.
+    A run ends when it has `CPU_POSITIONS`, or when the next sequence is a fifth shorter than its first and
+    the run is no longer tiny.
 
     >>> cut_for_cache(torch.tensor([900, 800, 700, 300]))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]

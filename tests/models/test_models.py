@@ -21,10 +21,12 @@ KINDS = {
 
 
 def features(num_items=NUM_ITEMS, seed=1):
+    """Draw five features an item."""
     return torch.randn(num_items, 5, generator=torch.Generator().manual_seed(seed))
 
 
 def make(kind, **settings):
+    """Make a small model that drops nothing."""
     generator = torch.Generator().manual_seed(0)
     return KINDS[kind](
         **{"dim": 8, "max_length": 10, "dropout": 0.0, "generator": generator, **settings}
@@ -32,6 +34,7 @@ def make(kind, **settings):
 
 
 def sequences(width=6, seed=2):
+    """Draw four sequences of different lengths."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(NUM_ITEMS, (4, width), generator=generator)
     lengths = torch.tensor([width, 3, 1, width - 1])
@@ -111,6 +114,7 @@ def test_bert4rec_predicts_a_hidden_item_after_the_history():
 
 
 def batch():
+    """Draw a batch of training sequences."""
     ids, mask = sequences(width=8)
     targets = torch.randint(NUM_ITEMS, ids.shape, generator=torch.Generator().manual_seed(5))
     return Batch(ids * mask, targets * mask, mask)
