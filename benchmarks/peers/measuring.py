@@ -38,7 +38,7 @@ class Clock:
 
     def __init__(self, warm_up_steps: int) -> None:
         self.warm_up_steps = warm_up_steps
-        self.steps = self.sequences = self.positions = self.targets = 0
+        self.steps = self.sequences = self.targets = 0
         self.all_sequences = self.all_targets = 0
         self.start = self.stop = self.start_cpu = self.stop_cpu = 0.0
         self.first = 0.0
@@ -52,16 +52,18 @@ class Clock:
 
     def step(self, mask: torch.Tensor) -> None:
         """Count one finished step."""
+        self.count(mask.shape[0], int(mask.sum()))
+
+    def count(self, sequences: int, targets: int) -> None:
+        """Count one finished step with so many sequences and targets."""
         self.stop, self.stop_cpu = time.perf_counter(), time.process_time()
         self.steps += 1
-        targets = int(mask.sum())
         self.all_targets += targets
-        self.all_sequences += mask.shape[0]
+        self.all_sequences += sequences
         if self.steps <= self.warm_up_steps:
             self.start, self.start_cpu = self.stop, self.stop_cpu
             return
-        self.sequences += mask.shape[0]
-        self.positions += mask.numel()
+        self.sequences += sequences
         self.targets += targets
 
     def report(self) -> dict[str, Any]:
@@ -74,7 +76,6 @@ class Clock:
             "steps": self.steps - self.warm_up_steps,
             "sequences": self.sequences,
             "sequences_per_second": self.sequences / seconds,
-            "positions": self.positions,
             "targets": self.targets,
             "all_sequences": self.all_sequences,
             "all_targets": self.all_targets,

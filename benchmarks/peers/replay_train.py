@@ -1,7 +1,7 @@
 """Train RePlay's SasRec with sampled cross-entropy on the training rows.
 
 RePlay draws 128 negatives for the whole batch. `--buckets ROWS` turns its length buckets on, which crop
-padding: they are not what its examples use, but they are part of the package, so both are measured. The
+padding: its `from_params` leaves them off, but they are part of the package, so both are measured. The
 sequences are written to a parquet file first, as its `ParquetModule` wants; that is not part of the time.
 """
 

@@ -11,7 +11,7 @@ from budgetrec._version import __version__
 from budgetrec.errors import BudgetrecError
 
 if TYPE_CHECKING:
-    from budgetrec import samplers
+    from budgetrec import models, samplers
     from budgetrec.data.batches import TrainingBatches
     from budgetrec.data.cleaning import Cleaning
     from budgetrec.data.columns import Columns
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from budgetrec.evaluation.compare import compare
     from budgetrec.evaluation.evaluate import evaluate
     from budgetrec.objectives import SampledSoftmax
+    from budgetrec.runs import Run
+    from budgetrec.training import resume, train
 
 __all__ = [
     "BudgetrecError",
@@ -28,6 +30,7 @@ __all__ = [
     "Columns",
     "Dataset",
     "LeaveOneOut",
+    "Run",
     "SampledSoftmax",
     "Temporal",
     "TemporalUsers",
@@ -35,8 +38,11 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "models",
     "prepare",
+    "resume",
     "samplers",
+    "train",
 ]
 
 _HOMES = {
@@ -44,6 +50,7 @@ _HOMES = {
     "Columns": "budgetrec.data.columns",
     "Dataset": "budgetrec.data.store",
     "LeaveOneOut": "budgetrec.data.splits",
+    "Run": "budgetrec.runs",
     "SampledSoftmax": "budgetrec.objectives",
     "Temporal": "budgetrec.data.splits",
     "TemporalUsers": "budgetrec.data.splits",
@@ -51,12 +58,14 @@ _HOMES = {
     "compare": "budgetrec.evaluation.compare",
     "evaluate": "budgetrec.evaluation.evaluate",
     "prepare": "budgetrec.data.prepare",
+    "resume": "budgetrec.training",
+    "train": "budgetrec.training",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name == "samplers":  # a module; importing it sets the name here
-        return import_module("budgetrec.samplers")
+    if name in ("models", "samplers"):  # modules; importing them sets the name here
+        return import_module(f"budgetrec.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'budgetrec' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from budgetrec.errors import TrainingError
+from budgetrec.files import umask
 
 _STATE = "budgetrec"
 
@@ -50,6 +51,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(partial)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
+        partial.chmod(0o666 & ~umask())  # a temporary file is private, a result is not
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -123,7 +123,7 @@ class OptimizerConfig:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; pass at least 0 and below 1.")
 
 
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+PRECISIONS = ("32-true", "bf16-mixed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class TrainingConfig:
         None, "Sequences trained on between evaluations. [default: one epoch]"
     )
     validation_users: int | None = setting(
-        None, "Evaluate on so many users, drawn once, while training. [default: all]"
+        None, "While training, evaluate on so many users, evenly spread. [default: all]"
     )
     checkpoint_seconds: float = setting(120.0, "Save at least this often.")
     precision: str = setting("32-true", f"One of {', '.join(PRECISIONS)}.")

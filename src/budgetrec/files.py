@@ -55,7 +55,7 @@ def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterat
     old = staging.with_name(staging.name + "-old")
     try:
         yield staging
-        staging.chmod(0o777 & ~_umask())
+        staging.chmod(0o777 & ~umask())
         _replace(staging, target, old)
     except OSError as error:
         if error.errno in _NO_ROOM:
@@ -91,7 +91,8 @@ def _replace(staging: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _umask() -> int:
+def umask() -> int:
+    """Give the rights that new files of this process lack."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

@@ -16,8 +16,10 @@ class Watcher:
         """Surround the loop; the run ends after so many steps or seconds, where that is known."""
         yield
 
-    def step(self, *, step: int, seconds: float, examples: int, loss: float, peak_bytes: int) -> None:
-        """Hear that a step is done."""
+    def step(
+        self, *, step: int, seconds: float, examples: int, targets: int, loss: float, peak_bytes: int
+    ) -> None:
+        """Hear that a step is done, and what the run has seen so far."""
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Hear what an evaluation found."""

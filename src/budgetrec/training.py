@@ -46,7 +46,7 @@ from budgetrec.optimizers import (
 )
 from budgetrec.runs import BEST, FILES, LAST, METRICS_FILE, Run, make_folder, write_frame, write_run
 from budgetrec.samplers import QuadraticKernel
-from budgetrec.steps import accumulate_gradients, clip_gradients, gather_in_place
+from budgetrec.steps import StepSums, accumulate_gradients, clip_gradients, gather_in_place
 from budgetrec.tracking import Tracker, Watcher
 
 DEFAULT_EPOCHS = 20
@@ -80,15 +80,18 @@ def train(
     features: Tensor | None = None,
     overwrite: bool = False,
     watcher: Watcher | None = None,
+    **settings: Any,
 ) -> Run:
     """Train a model on a prepared dataset and give the run, which is saved in the folder `output`.
 
+    `settings` are those of the command line, such as `dim=64` and `epochs=5`; they win over `config`.
     `features` (K, f) stand in for a trained table of item vectors.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)
-    return _Trainer(dataset, output, config or RunConfig(), features, watcher or Watcher()).run(None)
+    chosen = (config or RunConfig()).replaced(settings)
+    return _Trainer(dataset, output, chosen, features, watcher or Watcher()).run(None)
 
 
 def resume(
@@ -169,6 +172,7 @@ class _Trainer:
         training = self.config.training
         tracker = Tracker(self.folder, tensorboard=training.tensorboard)
         if checkpoint is None:
+            self._rehearse()
             row = self._evaluate()
             make_folder(self.folder)
             write_run(self.folder, self.config, self.dataset, self.features)
@@ -200,33 +204,45 @@ class _Trainer:
         tracker.close()
         return Run.open(self.folder, dataset=self.dataset)
 
-    def _step(self, batch: Batch) -> None:
-        """Take one step of the optimisers."""
-        begin = time.perf_counter()
-        training, progress = self.config.training, self.progress
+    def _rehearse(self) -> None:
+        """Compute one gradient and forget it: settings that do not fit fail before anything is written."""
+        states = {name: generator.get_state() for name, generator in self.generators.items()}
+        self._gradient(next(self.batches.epoch(self.generators["order"])))
+        for name, generator in self.generators.items():
+            generator.set_state(states[name])
+
+    def _gradient(self, batch: Batch) -> StepSums:
+        """Set every parameter's gradient to that of a batch."""
         self.model.train()
-        learning_rate = self._learning_rate(progress.step)
-        set_learning_rate(self.optimizers, learning_rate)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         for gradients in self.row_gradients:
             gradients.begin()
+        sums = accumulate_gradients(
+            self.model,
+            self.objective,
+            Batch(*(self.fabric.to_device(part) for part in (batch.ids, batch.targets, batch.mask))),
+            micro_batches=self.config.training.micro_batches,
+            last_only=self.config.training.targets == "last",
+            generator=self.generators["negatives"],
+            backward=self.fabric.backward,
+            autocast=self.fabric.autocast,
+            forward=self.forward,
+        )
+        for gradients in self.row_gradients:
+            gradients.finish()
+        if self.config.optimizer.clip_norm is not None:
+            clip_gradients(self.names, self.config.optimizer.clip_norm)
+        return sums
+
+    def _step(self, batch: Batch) -> None:
+        """Take one step of the optimisers."""
+        begin = time.perf_counter()
+        progress = self.progress
+        learning_rate = self._learning_rate(progress.step)
+        set_learning_rate(self.optimizers, learning_rate)
         try:
-            sums = accumulate_gradients(
-                self.model,
-                self.objective,
-                Batch(*(self.fabric.to_device(part) for part in (batch.ids, batch.targets, batch.mask))),
-                micro_batches=training.micro_batches,
-                last_only=training.targets == "last",
-                generator=self.generators["negatives"],
-                backward=self.fabric.backward,
-                autocast=self.fabric.autocast,
-                forward=self.forward,
-            )
-            for gradients in self.row_gradients:
-                gradients.finish()
-            if self.config.optimizer.clip_norm is not None:
-                clip_gradients(self.names, self.config.optimizer.clip_norm)
+            sums = self._gradient(batch)
         except NotFiniteError as error:
             raise self._diverged(learning_rate) from error
         for optimizer in self.optimizers:
@@ -248,6 +264,7 @@ class _Trainer:
             step=progress.step,
             seconds=progress.seconds,
             examples=progress.examples,
+            targets=progress.targets,
             loss=sums.loss,
             peak_bytes=peak_bytes(self.device),
         )
@@ -262,7 +279,6 @@ class _Trainer:
             scoring_view(self.model, self.config.objective),
             self.dataset,
             self.validation,
-            batch_size=training.batch_size,
             max_users=training.validation_users,
         )
         return {

@@ -66,8 +66,8 @@ def test_the_allocator_agrees_with_brute_force(
     def cost(n, k, groups):
         return rates[0] * n + rates[1] * n * k + rates[2] * groups * k
 
-    least, most = sum(rates), rates[0] * rows + (rates[1] + rates[2]) * rows * columns
-    budget = least + fill * (most - least)
+    least, most = cost(1, 1, 1), cost(rows, columns, rows)
+    budget = max(least, least + fill * (most - least))
     found = allocate(
         objective=objective,
         cost=cost,

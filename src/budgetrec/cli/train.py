@@ -1,7 +1,6 @@
 """`budgetrec train`: from a prepared dataset to a run."""
 
 import inspect
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,14 +154,15 @@ class _Bar(Watcher):
 
     def __init__(self) -> None:
         self._bar: Any = None
-        self._began = time.monotonic()
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
         with training_bar(total_steps, seconds) as self._bar:
             yield
 
-    def step(self, *, step: int, seconds: float, examples: int, loss: float, peak_bytes: int) -> None:
+    def step(
+        self, *, step: int, seconds: float, examples: int, targets: int, loss: float, peak_bytes: int
+    ) -> None:
         self._bar.update(
             step=step,
             seconds=seconds,

@@ -149,7 +149,7 @@ def _times_met(rounds: Rounds, rows: Tensor, ids: Tensor) -> Tensor:
 def _chunk_sums(states: Tensor, vectors: Tensor, met: Tensor, dropped: Tensor) -> Tensor:
     scores = (states @ vectors.transpose(1, 2)).to(torch.promote_types(states.dtype, torch.float32))
     if bool((met > 1).any()):
-        scores = scores - met.clamp(min=1).log()
+        scores = scores - met.clamp(min=1).to(scores.dtype).log()
     # A window without any item for a state: 0 stands in for -inf, whose gradient would be NaN.
     empty = dropped.all(-1)
     scores = scores.masked_fill(dropped & ~empty[..., None], -torch.inf)

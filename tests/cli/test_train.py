@@ -1,0 +1,164 @@
+"""`budgetrec train`, `evaluate` and `compare` from the shell."""
+
+import json
+
+import polars as pl
+import pytest
+
+from budgetrec.data import demo
+from budgetrec.data.prepare import prepare
+
+FLAGS = ("--dim", 16, "--max-length", 20, "--num-negatives", 16, "--batch-size", 32, "--learning-rate", 0.01)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Prepare generated data with item features beside it."""
+    folder = tmp_path_factory.mktemp("data")
+    truth = demo.make_truth(num_users=200, num_items=80, seed=0)
+    demo.generate_events(truth, num_rows=4000, seed=1).write_parquet(folder / "events.parquet")
+    demo.item_features(truth, seed=0).write_parquet(folder / "items.parquet")
+    prepare(folder / "events.parquet", folder / "dataset")
+    return folder
+
+
+def test_from_a_dataset_to_metrics(budgetrec, data, tmp_path):
+    """Train, evaluate, compare: results on stdout, progress on stderr, files in the run's folder."""
+    answer = budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--epochs", 2)
+    assert answer.code == 0, answer.err
+    assert "14 steps over 400 sequences (2.0 epochs)" in answer.out
+    assert f"Next: budgetrec evaluate {tmp_path / 'run'}" in answer.out
+    assert answer.err.count("val loss") == 3
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "run.toml",
+        "metrics.parquet",
+        "checkpoint",
+    }
+    answer = budgetrec("evaluate", tmp_path / "run", "--json")
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert found["steps"] == 14
+    assert 0 < found["ndcg@10"] <= found["hit_rate@10"] <= 1
+
+
+def test_json_is_one_object(budgetrec, data, tmp_path):
+    """`--json` prints the best and the last row."""
+    answer = budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--steps", 3, "--json")
+    found = json.loads(answer.out)
+    assert found["last"]["step"] == 3
+    assert found["best"]["ndcg@10"] >= found["last"]["ndcg@10"]
+
+
+def test_a_run_goes_on_with_resume(budgetrec, data, tmp_path):
+    """`--resume RUN --epochs 2` continues a run of one epoch, and takes nothing else."""
+    budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--epochs", 1)
+    answer = budgetrec("train", "--resume", tmp_path / "run", "--epochs", 2)
+    assert answer.code == 0, answer.err
+    assert pl.read_parquet(tmp_path / "run" / "metrics.parquet")["step"].to_list() == [0, 7, 14]
+
+
+def test_a_run_can_be_repeated_from_its_own_file(budgetrec, data, tmp_path):
+    """`--config run.toml` gives the same settings, and flags win over it."""
+    budgetrec("train", data / "dataset", "-o", tmp_path / "first", *FLAGS, "--epochs", 1)
+    again = ("train", data / "dataset", "--config", tmp_path / "first" / "run.toml")
+    assert budgetrec(*again, "-o", tmp_path / "second").code == 0
+    assert budgetrec(*again, "-o", tmp_path / "third", "--epochs", 2).code == 0
+    first, second, third = (
+        pl.read_parquet(tmp_path / name / "metrics.parquet")["val_loss"].to_list()
+        for name in ("first", "second", "third")
+    )
+    assert first == second == third[:2]
+
+
+def test_item_features_take_the_place_of_the_table(budgetrec, data, tmp_path):
+    """With --item-features no weight has a row an item."""
+    answer = budgetrec(
+        "train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--epochs", 1,
+        "--item-features", data / "items.parquet",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "run" / "features.safetensors").exists()
+    assert budgetrec("evaluate", tmp_path / "run", "--json").code == 0
+
+
+def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
+    """Flags win over a preset."""
+    answer = budgetrec(
+        "train",
+        data / "dataset",
+        "-o",
+        tmp_path / "run",
+        "--preset",
+        "bert4rec-ml1m",
+        "--steps",
+        1,
+        "--dim",
+        8,
+    )
+    assert answer.code == 0, answer.err
+    text = (tmp_path / "run" / "run.toml").read_text()
+    assert 'model = "bert4rec"' in text
+    assert "dim = 8" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "a dataset and --output are needed"),
+        (("{data}/nothing", "-o", "{out}/run"), "is not a prepared dataset"),
+        (("{data}/dataset", "-o", "{out}/run", "--preset", "best"), "pass one of sasrec-ml1m"),
+        (("{data}/dataset", "-o", "{out}/run", "--dim", "0"), "dim is 0"),
+        (("{data}/dataset", "-o", "{out}/run", "--num-heads", "3"), "divides the width"),
+        (("{data}/dataset", "-o", "{out}/run", "--learning-rate", "nan"), "above 0"),
+        (("{data}/dataset", "-o", "{out}/run", "--seconds", "5", "--schedule", "cosine"), "epochs or"),
+        (("{data}/dataset", "-o", "{out}/run", "--device", "cuda"), "torch sees no GPU here"),
+        (("{data}/dataset", "-o", "{out}/run", "--sampler", "in-batch"), "Pass --sharing batch"),
+        (
+            (
+                "{data}/dataset",
+                "-o",
+                "{out}/run",
+                "--objective",
+                "full-softmax",
+                "--table-updates",
+                "row-sparse",
+            ),
+            "each step touches every item",
+        ),
+        (
+            ("{data}/dataset", "-o", "{out}/run", "--objective", "sce", "--micro-batches", "2"),
+            "cannot be cut",
+        ),
+        (
+            ("{data}/dataset", "-o", "{out}/run", "--objective", "bce", "--cosine"),
+            "mean nothing to the objective",
+        ),
+        (("{data}/dataset", "-o", "{out}/run", "--item-features", "{data}/none.csv"), "does not exist"),
+        (
+            ("{data}/dataset", "-o", "{out}/run", "--item-features", "{data}/events.parquet"),
+            "names an item twice",
+        ),
+        (("--resume", "{out}/none"), "is not a run"),
+        (("{data}/dataset", "--resume", "{out}/none"), "DATASET cannot be given with it"),
+    ],
+)
+def test_bad_requests_get_one_sentence(refused, data, tmp_path, arguments, words):
+    """Exit code 2, one sentence, nothing left behind."""
+    assert words in refused("train", *(part.format(data=data, out=tmp_path) for part in arguments))
+
+
+def test_an_existing_run_is_not_overwritten_unless_asked(budgetrec, refused, data, tmp_path):
+    """Without --overwrite it stays; with it, the new run takes its place."""
+    arguments = ("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--steps", 2)
+    assert budgetrec(*arguments).code == 0
+    assert "exists already" in refused(*arguments)
+    assert budgetrec(*arguments, "--overwrite").code == 0
+
+
+def test_tensorboard_events_are_written(budgetrec, data, tmp_path):
+    """With --tensorboard each evaluation is an event."""
+    answer = budgetrec(
+        "train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--steps", 2, "--tensorboard"
+    )
+    assert answer.code == 0, answer.err
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
