@@ -16,10 +16,12 @@ setup: .venv/ready ## create .venv with everything that is needed
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: .venv/ready ## run the main job on generated data
+demo: .venv/ready ## prepare generated data, train on it and evaluate
 	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite
 	$(BIN)/budgetrec prepare build/demo/raw/events.parquet --output build/demo/dataset --overwrite
-	$(BIN)/budgetrec data show build/demo/dataset
+	$(BIN)/budgetrec train build/demo/dataset --output build/demo/run --overwrite --dim 32 --max-length 50 \
+		--num-negatives 128 --batch-size 64 --dropout 0.1 --learning-rate 0.003 --epochs 15
+	$(BIN)/budgetrec evaluate build/demo/run
 
 lint: .venv/ready ## style and types
 	$(BIN)/ruff check .

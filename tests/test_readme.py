@@ -4,14 +4,20 @@ import re
 import shlex
 from pathlib import Path
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 
 
-def _blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+def _blocks(kind: str, page: Path = README) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_shell_lines_and_python_give_the_output_shown(budgetrec, monkeypatch, tmp_path, capsys):
+def _without_numbers(text: str) -> str:
+    """Seconds, bytes and the last digits of what was trained differ between machines."""
+    return re.sub(r" +", " ", re.sub(r"[\d,.]+", "#", text))
+
+
+def test_shell_lines_and_python_give_the_output_shown(budgetrec, monkeypatch, tmp_path):
     """Every `$ budgetrec ...` prints what stands below it, and the Python runs on what they made."""
     monkeypatch.chdir(tmp_path)
     commands = 0
@@ -22,13 +28,15 @@ def test_shell_lines_and_python_give_the_output_shown(budgetrec, monkeypatch, tm
             assert program == "budgetrec"
             answer = budgetrec(*arguments)
             assert answer.code == 0, answer.err
-            said = "\n".join(text.rstrip() for text in answer.out.splitlines())
-            assert said.strip() == shown.strip(), line
+            said = "\n".join(text.rstrip() for text in answer.out.splitlines()).strip()
+            if arguments[0] in ("train", "evaluate"):
+                assert _without_numbers(said) == _without_numbers(shown.strip()), line
+            else:
+                assert said == shown.strip(), line
             commands += 1
-    assert commands >= 2
-    (example,) = _blocks("python")
-    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own README
-    assert capsys.readouterr().out == ""
+    assert commands >= 4
+    for example in (*_blocks("python"), *_blocks("python", ROOT / "docs" / "training.md")):
+        exec(compile(example, "an example", "exec"), {})  # noqa: S102 - our own pages
 
 
 def test_every_linked_file_exists():
