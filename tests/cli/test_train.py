@@ -162,3 +162,18 @@ def test_tensorboard_events_are_written(budgetrec, data, tmp_path):
     )
     assert answer.code == 0, answer.err
     assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+def test_the_law_is_compared_with_a_trained_model(budgetrec, data, tmp_path):
+    """`reproduce trained-noise` gives a row for each n, k and way of sharing; the law is near at each."""
+    budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--epochs", 3)
+    answer = budgetrec(
+        "reproduce", "trained-noise", tmp_path / "run", "-o", tmp_path / "noise", "--scale", "smoke", "--json"
+    )
+    assert answer.code == 0, answer.err
+    rows = json.loads(answer.out)["rows"]
+    assert {(row["sharing"], row["num_groups"]) for row in rows} == {
+        ("shared", 1), ("per sequence", 4), ("per target", 24),
+    }  # fmt: skip
+    assert all(abs(row["law_error"]) < 0.4 for row in rows)
+    assert (tmp_path / "noise" / "noise.csv").exists()

@@ -122,3 +122,43 @@ def reproduce_variance(
         f"largest error of the law where A2 holds and k >= 8: {error:.1%}; "
         f"wrote {', '.join(files)} to {output}"
     )
+
+
+@reproduce.command("trained-noise")
+def reproduce_trained_noise(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of budgetrec train.")],
+    output: Output,
+    scale: HowMuch = Scale.SMALL,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: AsJson = False,
+) -> None:
+    """Measure the gradient noise of a trained model's output layer, and compare it with the law."""
+    from budgetrec.files import new_folder
+    from budgetrec.runs import Run
+    from budgetrec.study.outputs import FILES, write_study
+    from budgetrec.study.trained import count_cells, study_trained
+
+    opened = Run.open(run)
+    settings = {"study": "trained-noise", "scale": scale.value, "seed": seed, "run": opened.config.to_dict()}
+    with new_folder(output, overwrite=overwrite, files=FILES) as folder:
+        with counted("gradient noise", count_cells(scale)) as progress:
+            frame = study_trained(opened.network, opened.dataset, scale=scale, seed=seed, progress=progress)
+        files = write_study(folder, settings=settings, tables={"noise": frame}, charts={})
+    rows = frame.to_dicts()
+    if json:
+        print_json({**settings, "output": str(output), "files": files, "rows": rows})
+        return
+    table = Table("negatives", "n", "k", "G", "measured", "law", "error", box=None, padding=(0, 1, 0, 0))
+    for row in rows:
+        table.add_row(
+            row["sharing"],
+            str(row["batch_size"]),
+            str(row["num_negatives"]),
+            str(row["num_groups"]),
+            f"{row['measured']:.4g} +- {row['standard_error']:.2g}",
+            f"{row['law']:.4g}",
+            f"{row['law_error']:+.1%}",
+        )
+    stdout.print(table)
+    stdout.print(f"wrote {', '.join(files)} to {output}")
