@@ -20,38 +20,31 @@ _CCE = {
     "patience": 4,
 }
 
+_OURS_ML1M = {
+    "dim": 64,
+    "num_heads": 2,
+    "hidden_dim": 256,
+    "max_length": 200,
+    "dropout": 0.2,
+    "windows": "all",
+    "batch_size": 64,
+    "num_negatives": 512,
+    "sharing": "sequence",
+    "learning_rate": 2e-3,
+    "schedule": "linear",
+    "warmup_steps": 100,
+    "validation_users": 2000,
+    "evaluate_every": 20_000,
+}
+
 PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "sasrec-ml1m": (
         "MovieLens-1M: the best of this project so far (experiments/movielens-1m)",
-        {
-            "dim": 64,
-            "num_heads": 2,
-            "hidden_dim": 256,
-            "max_length": 200,
-            "dropout": 0.2,
-            "batch_size": 64,
-            "num_negatives": 256,
-            "sharing": "sequence",
-            "learning_rate": 2e-3,
-            "epochs": 60,
-        },
+        {**_OURS_ML1M, "epochs": 50},
     ),
     "bert4rec-ml1m": (
         "MovieLens-1M: BERT4Rec with the same objective (experiments/movielens-1m)",
-        {
-            "model": "bert4rec",
-            "dim": 64,
-            "num_heads": 2,
-            "hidden_dim": 256,
-            "max_length": 200,
-            "dropout": 0.2,
-            "activation": "gelu",
-            "batch_size": 64,
-            "num_negatives": 256,
-            "sharing": "sequence",
-            "learning_rate": 2e-3,
-            "epochs": 100,
-        },
+        {**_OURS_ML1M, "model": "bert4rec", "activation": "gelu", "epochs": 60},
     ),
     "sasrec-published-ml1m": (
         "Klenitskiy and Vasilev, RecSys 2023: cross-entropy over 3,000 negatives, MovieLens-1M",
