@@ -84,7 +84,7 @@ def list_contenders() -> list[Contender]:
     rectools = {"environment": ".venv-rectools", "script": "rectools_train.py", "data": train}
     replay = {"environment": ".venv-replay", "script": "replay_train.py", "data": train}
     ours = {"environment": ".venv", "script": "ours_train.py", "data": whole}
-    few, more = ("--epochs", "2"), ("--epochs", "5")
+    few, more = ("--epochs", "1"), ("--epochs", "4")
     return [
         Contender(name="RecTools", **rectools, arguments=("--recommend", "2")),
         Contender(name="RePlay", **replay, arguments=few),

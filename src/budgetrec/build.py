@@ -46,13 +46,6 @@ def build_model(
 def build_objective(config: ObjectiveConfig, dataset: Dataset, model: SequenceModel) -> Objective:
     """Make the objective that `config` names."""
     scoring: dict[str, Any] = {"temperature": config.temperature, "cosine": config.cosine}
-    if config.objective not in ("sampled-softmax", "full-softmax") and (
-        config.cosine or config.temperature != 1
-    ):
-        raise ArgumentError(
-            f"cosine and temperature mean nothing to the objective {config.objective}. "
-            "Leave them out, or pass sampled-softmax or full-softmax."
-        )
     if config.objective == "full-softmax":
         return FullSoftmax(lean=config.lean, **scoring)
     if config.objective == "sce":

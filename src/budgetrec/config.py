@@ -177,6 +177,23 @@ _SECTIONS = {
 }
 
 
+_DRAWN = ("sampled-softmax", "bce", "gbce")
+_FROM_COUNTS = ("popularity", "in-batch", "mixed")
+# Which settings are read only where another one has one of these values.
+_READ_BY: tuple[tuple[set[str], str, tuple[str, ...]], ...] = (
+    ({"mask_rate", "last_rate"}, "model", ("bert4rec",)),
+    ({"num_negatives", "sharing", "sampler", "popularity_power"}, "objective", _DRAWN),
+    ({"correction"}, "objective", ("sampled-softmax",)),
+    ({"temperature", "cosine"}, "objective", ("sampled-softmax", "full-softmax")),
+    ({"calibration"}, "objective", ("gbce",)),
+    ({"num_buckets"}, "objective", ("sce", "rece")),
+    ({"bucket_targets", "bucket_items"}, "objective", ("sce",)),
+    ({"popularity_power"}, "sampler", _FROM_COUNTS),
+    ({"momentum"}, "optimizer", ("momentum",)),
+    ({"beta1", "beta2"}, "optimizer", ("adam", "adamw")),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides a run; saved as `run.toml` beside its results."""
@@ -219,6 +236,17 @@ class RunConfig:
             for name in _SECTIONS
         }
         return dataclasses.replace(self, **changed)
+
+    def refuse_unused(self, settings: Mapping[str, Any]) -> None:
+        """Refuse a setting that was asked for and that nothing would read."""
+        for names, key, readers in _READ_BY:
+            chosen = next(getattr(self, part) for part in _SECTIONS if hasattr(getattr(self, part), key))
+            value = getattr(chosen, key)
+            for name in names & settings.keys() if value not in readers else ():
+                raise ArgumentError(
+                    f"{name} means nothing to the {key} {value}. Leave it out, or pass "
+                    f"{key} {' or '.join(readers)}."
+                )
 
     def write(self, path: Path, **extra: Any) -> None:
         """Write TOML; `extra` comes first, as keys outside the sections."""

@@ -9,6 +9,7 @@
     features.safetensors         item features, where they stand in for a table
 """
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -93,10 +94,13 @@ class Run:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of a run that begins, in the place of an old one."""
-    for name in (BEST, LAST, METRICS_FILE, FEATURES, MARKER):
-        (folder / name).unlink(missing_ok=True)
-    (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
+    """Make the folder of a run that begins, and take away what an old run left in it."""
+    for path in [path for pattern in FILES for path in folder.glob(pattern)]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    (folder / "checkpoint").mkdir(parents=True)
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:

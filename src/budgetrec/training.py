@@ -91,6 +91,7 @@ def train(
     output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)
     chosen = (config or RunConfig()).replaced(settings)
+    chosen.refuse_unused(settings)
     return _Trainer(dataset, output, chosen, features, watcher or Watcher()).run(None)
 
 
@@ -99,8 +100,8 @@ def resume(
 ) -> Run:
     """Go on with a run that was interrupted or that ended, from its last checkpoint.
 
-    `settings` may change when it stops, how often it evaluates and saves, and nothing else: `epochs`,
-    `steps`, `seconds`, `patience`, `checkpoint_seconds`.
+    `settings` may change when it stops and how often it saves, and nothing else: `epochs`, `steps`,
+    `seconds`, `patience`, `checkpoint_seconds`.
     """
     folder = Path(folder)
     run = Run.open(folder, dataset=dataset, weights=None)
@@ -165,6 +166,7 @@ class _Trainer:
         self.forward = torch.compile(self.model, dynamic=True) if training.compile else None
         self.order_state = self.generators["order"].get_state()
         self.progress = Progress()
+        self.saved_step: int | None = None
         self.rows: list[dict[str, Any]] = []
 
     def run(self, checkpoint: Path | None) -> Run:
@@ -273,8 +275,7 @@ class _Trainer:
         """Make a row of metrics.parquet."""
         begin = time.perf_counter()
         training, progress = self.config.training, self.progress
-        if not all(bool(parameter.isfinite().all()) for parameter in self.names):
-            raise self._diverged(self._learning_rate(progress.step))
+        self._check_finite()
         values = validate(
             scoring_view(self.model, self.config.objective),
             self.dataset,
@@ -350,14 +351,19 @@ class _Trainer:
         )
 
     def _diverged(self, learning_rate: float) -> TrainingError:
-        kept = f" The last good checkpoint is of step {self.rows[-1]['step']:,}." if self.rows else ""
+        kept = "" if self.saved_step is None else f" The last good checkpoint is of step {self.saved_step:,}."
         return TrainingError(
             f"the loss became NaN or infinite at step {self.progress.step + 1:,} with learning rate "
             f"{learning_rate:g}. Lower --learning-rate, add --warmup-steps, or pass --clip-norm 1.{kept}"
         )
 
+    def _check_finite(self) -> None:
+        if not all(bool(parameter.isfinite().all()) for parameter in self.names):
+            raise self._diverged(self._learning_rate(self.progress.step))
+
     def _save(self) -> None:
         """Write the last checkpoint; everything that decides the next step is in it."""
+        self._check_finite()
         tensors = {
             **model_tensors(self.model),
             **optimizer_tensors(self.optimizers, self.names),
@@ -368,6 +374,7 @@ class _Trainer:
         if isinstance(self.sampler, QuadraticKernel):
             tensors["sampler.vectors"] = self.sampler.vectors()
         save_checkpoint(self.folder / LAST, tensors, dataclasses.asdict(self.progress))
+        self.saved_step = self.progress.step
 
     def _load(self, path: Path) -> None:
         """Take over where the checkpoint left off."""
@@ -377,6 +384,7 @@ class _Trainer:
         load_generators(self.generators, tensors)
         self.order_state = self.generators["order"].get_state()
         self.progress = Progress(**state)
+        self.saved_step = self.progress.step
         if isinstance(self.sampler, QuadraticKernel):
             self.sampler.update(
                 torch.arange(self.sampler.num_items), tensors["sampler.vectors"].to(self.device)

@@ -131,13 +131,22 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--objective", "bce", "--cosine"),
-            "mean nothing to the objective",
+            "cosine means nothing to the objective bce",
         ),
         (("{data}/dataset", "-o", "{out}/run", "--item-features", "{data}/none.csv"), "does not exist"),
         (
             ("{data}/dataset", "-o", "{out}/run", "--item-features", "{data}/events.parquet"),
             "names an item twice",
         ),
+        (
+            ("{data}/dataset", "-o", "{out}/run", "--mask-rate", "0.3"),
+            "mask_rate means nothing to the model sasrec",
+        ),
+        (
+            ("{data}/dataset", "-o", "{out}/run", "--objective", "full-softmax", "--num-negatives", "9"),
+            "num_negatives means nothing",
+        ),
+        (("{data}/dataset", "-o", "{out}/run", "--optimizer", "sgd", "--beta2", "0.9"), "adam or adamw"),
         (("--resume", "{out}/none"), "is not a run"),
         (("{data}/dataset", "--resume", "{out}/none"), "DATASET cannot be given with it"),
     ],

@@ -102,6 +102,7 @@ def train(
         if config is not None:
             chosen = _from_file(chosen, config)
         chosen = chosen.replaced(settings)
+        chosen.refuse_unused(settings)
         from budgetrec import training
         from budgetrec.data.features import read_item_features
         from budgetrec.data.store import Dataset
