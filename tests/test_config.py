@@ -3,9 +3,11 @@
 import dataclasses
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from budgetrec.build import build_model
 from budgetrec.config import RunConfig, all_settings, read_toml
 from budgetrec.errors import ArgumentError, ConfigError
 from budgetrec.presets import PRESETS, preset
@@ -79,9 +81,13 @@ def test_a_file_that_is_no_toml_is_told(tmp_path):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_valid(name):
-    """A preset names known settings with allowed values, and says where it comes from."""
+    """A preset names settings that are read, builds a model, and says where it comes from."""
     config = RunConfig().replaced(preset(name))
-    assert dataclasses.replace(config) == config
+    config.refuse_unused(preset(name))
+    model = build_model(
+        dataclasses.replace(config.model, max_length=10), 50, features=None, generator=torch.Generator()
+    )
+    assert model.item_table().shape == (50, config.model.dim)
     assert len(PRESETS[name][0]) > 20
 
 

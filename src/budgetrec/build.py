@@ -73,18 +73,22 @@ def _build_sampler(
             f"the sampler {config.sampler} takes the targets of the whole batch, so its negatives are shared "
             f"by it, not by each {config.sharing}. Pass --sharing batch."
         )
-    # An item that is never trained on is still drawn now and then, or it could not be corrected for.
-    popularity = Popularity(dataset.train_counts, num_negatives, alpha=config.popularity_power, smoothing=1.0)
-    if config.sampler == "in-batch":
-        return InBatch(num_items, popularity.log_q, num_negatives)
-    if config.sampler == "mixed":
-        half = num_negatives // 2
-        return Mixed(num_items, popularity.log_q, num_in_batch=num_negatives - half, num_uniform=half)
+    if config.sampler == "uniform":
+        return Uniform(num_items, num_negatives)
+    if config.sampler == "log-uniform":
+        return LogUniform(num_items, num_negatives)
     if config.sampler == "kernel":
         return QuadraticKernel(model.item_table().detach(), num_negatives)
+    # An item that is never trained on is still drawn now and then, or it could not be corrected for.
+    popularity = Popularity(dataset.train_counts, num_negatives, alpha=config.popularity_power, smoothing=1.0)
     if config.sampler == "popularity":
         return popularity
-    return (Uniform if config.sampler == "uniform" else LogUniform)(num_items, num_negatives)
+    if config.sampler == "in-batch":
+        return InBatch(num_items, popularity.log_q, num_negatives)
+    if num_negatives < 2:
+        raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
+    half = num_negatives // 2
+    return Mixed(num_items, popularity.log_q, num_in_batch=num_negatives - half, num_uniform=half)
 
 
 class ScoringView(nn.Module):

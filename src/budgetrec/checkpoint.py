@@ -17,14 +17,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from budgetrec.errors import TrainingError
-from budgetrec.files import umask
+from budgetrec.files import NO_ROOM, umask
 
 _STATE = "budgetrec"
+VERSION = 1
+_PARTIAL = ".partial-"
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Write tensors and state as one file, whole or not at all."""
-    metadata = {_STATE: json.dumps(state, allow_nan=True)}
+    metadata = {_STATE: json.dumps({"version": VERSION, **state})}
     held = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     write_whole(path, lambda partial: save_file(held, partial, metadata=metadata))
 
@@ -35,16 +37,19 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             state = json.loads((file.metadata() or {})[_STATE])
+            version = state.pop("version")
     except FileNotFoundError:
         raise TrainingError(f"{path} does not exist, so there is no checkpoint to go on from.") from None
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
         raise TrainingError(f"{path} is no checkpoint of budgetrec or is damaged: {error}.") from error
+    if version != VERSION:
+        raise TrainingError(f"{path} has format version {version}, and this budgetrec reads {VERSION}.")
     return tensors, state
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then give it that name."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.partial-", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent)
     os.close(handle)
     partial = Path(name)
     try:
@@ -53,8 +58,20 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         partial.chmod(0o666 & ~umask())  # a temporary file is private, a result is not
         partial.replace(path)
+    except (OSError, SafetensorError) as error:  # safetensors wraps what the system said
+        if isinstance(error, OSError) and error.errno not in NO_ROOM:
+            raise
+        raise TrainingError(
+            f"{path} cannot be written: {str(error).splitlines()[0]}. Free some space or pass another place."
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_partial(folder: Path) -> None:
+    """Take away what a kill in the middle of `write_whole` left in a folder."""
+    for path in folder.glob(f".*{_PARTIAL}*"):
+        path.unlink(missing_ok=True)
 
 
 def generator_tensors(generators: dict[str, torch.Generator]) -> dict[str, Tensor]:
@@ -65,7 +82,10 @@ def generator_tensors(generators: dict[str, torch.Generator]) -> dict[str, Tenso
 def load_generators(generators: dict[str, torch.Generator], tensors: dict[str, Tensor]) -> None:
     """Set generators to the states that `generator_tensors` gave."""
     for name, generator in generators.items():
-        generator.set_state(tensors[f"generator.{name}"])
+        state = tensors.get(f"generator.{name}")
+        if state is None:
+            raise TrainingError(f"the checkpoint holds no state of the generator {name!r}. Train again.")
+        generator.set_state(state)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:

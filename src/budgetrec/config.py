@@ -5,6 +5,7 @@ A field's name is the name of its flag and of its key in `run.toml`, and its hel
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -30,13 +31,19 @@ def _choose(section: str, name: str, value: object, choices: tuple[str, ...]) ->
 
 def _positive(**values: float | None) -> None:
     for name, value in values.items():
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < math.inf:
             raise ArgumentError(f"{name} is {value}; pass a number above 0.")
+
+
+def _share(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"{name} is {value}; pass a share between 0 and 1.")
 
 
 def _not_negative(**values: float) -> None:
     for name, value in values.items():
-        if not value >= 0:
+        if not 0 <= value < math.inf:
             raise ArgumentError(f"{name} is {value}; pass 0 or more.")
 
 
@@ -61,9 +68,11 @@ class ModelConfig:
         _choose("model", "model", self.model, ("sasrec", "bert4rec"))
         _positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
         _positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
+        _share(mask_rate=self.mask_rate, last_rate=self.last_rate)
 
 
 OBJECTIVES = ("sampled-softmax", "bce", "gbce", "full-softmax", "sce", "rece")
+CORRECTIONS = ("none", "theorem", "logq", "logq-negatives", "refined-logq")
 SAMPLERS = ("uniform", "popularity", "log-uniform", "in-batch", "mixed", "kernel")
 
 
@@ -91,6 +100,10 @@ class ObjectiveConfig:
         _choose("objective", "objective", self.objective, OBJECTIVES)
         _choose("objective", "sampler", self.sampler, SAMPLERS)
         _choose("objective", "sharing", self.sharing, ("batch", "sequence", "target"))
+        _choose("objective", "correction", self.correction, CORRECTIONS)
+        _share(calibration=self.calibration)
+        _positive(temperature=self.temperature)
+        _not_negative(popularity_power=self.popularity_power)
         _positive(num_negatives=self.num_negatives, num_buckets=self.num_buckets)
         _positive(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items)
 
@@ -228,7 +241,12 @@ class RunConfig:
     def replaced(self, settings: Mapping[str, Any]) -> Self:
         """Change settings by their names alone: no two sections share one."""
         homes = {item.name: name for name, kind in _SECTIONS.items() for item in fields(kind)}
-        _refuse_unknown(settings, homes, "settings")
+        try:
+            _refuse_unknown(settings, homes, "settings")
+            for key, value in settings.items():
+                _check_type("settings", key, value, typing.get_type_hints(_SECTIONS[homes[key]])[key])
+        except ConfigError as error:
+            raise ArgumentError(str(error)) from error
         changed = {
             name: dataclasses.replace(
                 getattr(self, name), **{key: value for key, value in settings.items() if homes[key] == name}
@@ -278,17 +296,20 @@ def _section(kind: type[Any], values: Any, source: str) -> Any:
     types_of = typing.get_type_hints(kind)
     _refuse_unknown(values, types_of, source)
     for key, value in values.items():
-        allowed = (
-            typing.get_args(types_of[key]) if isinstance(types_of[key], types.UnionType) else (types_of[key],)
-        )
-        allowed = (*allowed, int) if float in allowed else allowed
-        if type(value) not in allowed:
-            names = " or ".join(each.__name__ for each in allowed if each is not type(None))
-            raise ConfigError(f"{source} {key} is {value!r}. Pass {names}.")
+        _check_type(source, key, value, types_of[key])
     try:
         return kind(**values)
     except ArgumentError as error:
         raise ConfigError(f"{source}: {error}") from error
+
+
+def _check_type(source: str, key: str, value: Any, kind: Any) -> None:
+    """Refuse a value of another type; a whole number may stand for a float."""
+    allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    allowed = (*allowed, int) if float in allowed else allowed
+    if type(value) not in allowed:
+        names = " or ".join(each.__name__ for each in allowed if each is not type(None))
+        raise ConfigError(f"{source} {key} is {value!r}. Pass {names}.")
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any], source: str) -> None:

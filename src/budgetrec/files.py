@@ -14,7 +14,7 @@ import polars as pl
 
 from budgetrec.errors import DataError
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def check_free(target: Path, *, overwrite: bool, files: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterat
         staging.chmod(0o777 & ~umask())
         _replace(staging, target, old)
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise DataError(
                 f"there is no room left to write {target} ({os.strerror(error.errno or 0)}). "
                 "Free some space or pass another place."

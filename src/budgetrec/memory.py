@@ -1,6 +1,7 @@
 """How many bytes were in use at most."""
 
 import resource
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +24,9 @@ def peak_bytes(device: torch.device) -> int:
     """Give the most bytes that were in use: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    with suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024  # bytes there, KiB elsewhere

@@ -9,7 +9,7 @@
     features.safetensors         item features, where they stand in for a table
 """
 
-import shutil
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +33,17 @@ BEST = "checkpoint/best.safetensors"
 LAST = "checkpoint/last.safetensors"
 FEATURES = "features.safetensors"
 # What such a folder holds, and may be replaced with it.
-FILES = (MARKER, METRICS_FILE, "checkpoint", FEATURES, "tensorboard", "evaluation-*", "report.html", "plan.*")
+FILES = (
+    MARKER,
+    METRICS_FILE,
+    "checkpoint",
+    FEATURES,
+    "tensorboard",
+    "evaluation-*",
+    "report.html",
+    "plan.*",
+    ".*.partial-*",
+)
 
 
 @dataclass(frozen=True)
@@ -67,18 +77,17 @@ class Run:
             raise TrainingError(f"{folder} is not a run: it has no {MARKER}. Make one with budgetrec train.")
         document = read_toml(folder / MARKER)
         source = document.pop("dataset", None)
-        if not isinstance(source, dict) or not {"path", "users", "items", "interactions"} <= source.keys():
-            raise ConfigError(f"{folder / MARKER} has no [dataset] with path, users, items and interactions.")
-        document.pop("budgetrec", None)
+        if not isinstance(source, dict) or not {"path", "identity"} <= source.keys():
+            raise ConfigError(f"{folder / MARKER} has no [dataset] with path and identity.")
+        for name in ("budgetrec", "features"):
+            document.pop(name, None)
         config = RunConfig.from_dict(document, str(folder / MARKER))
         if not isinstance(dataset, Dataset):
-            dataset = Dataset.open(dataset or source["path"])
-        seen = _sizes(dataset)
-        if any(source[name] != count for name, count in seen.items()):
+            dataset = _open_dataset(folder, Path(dataset or source["path"]))
+        if dataset.identity != source["identity"]:
             raise TrainingError(
-                f"{folder} was trained on {source['users']} users, {source['items']} items and "
-                f"{source['interactions']} interactions, but {source['path']} now holds {seen['users']}, "
-                f"{seen['items']} and {seen['interactions']}. Prepare the dataset as it was."
+                f"{folder} was trained on another dataset than {dataset.folder} holds ({source['identity']}, "
+                f"found {dataset.identity}): other data, filters or split. Prepare it as it was."
             )
         features = None
         if (folder / FEATURES).is_file():
@@ -93,24 +102,24 @@ class Run:
         return cls(folder, config, dataset, metrics, model.eval(), features)
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of a run that begins, and take away what an old run left in it."""
-    for path in [path for pattern in FILES for path in folder.glob(pattern)]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    (folder / "checkpoint").mkdir(parents=True)
-
-
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:
     """Write what decides the run; its marker last."""
     if features is not None and not (folder / FEATURES).is_file():
         save_checkpoint(folder / FEATURES, {"features": features}, {})
     if dataset.folder is None:
         raise TrainingError("the dataset is in memory only. Save it, and open it from its folder.")
-    source: dict[str, Any] = {"path": str(dataset.folder.resolve()), **_sizes(dataset)}
-    write_whole(folder / MARKER, lambda path: config.write(path, budgetrec=__version__, dataset=source))
+    extra: dict[str, Any] = {
+        "budgetrec": __version__,
+        "dataset": {"path": str(dataset.folder.resolve()), "identity": dataset.identity},
+    }
+    if features is not None:
+        extra["features"] = {"width": features.shape[1], "sha256": features_hash(features)}
+    write_whole(folder / MARKER, lambda path: config.write(path, **extra))
+
+
+def features_hash(features: Tensor) -> str:
+    """Give a hash that tells features apart."""
+    return hashlib.sha256(features.contiguous().numpy().tobytes()).hexdigest()
 
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:
@@ -118,9 +127,10 @@ def write_frame(path: Path, frame: pl.DataFrame) -> None:
     write_whole(path, lambda partial: write_parquet(frame, partial))
 
 
-def _sizes(dataset: Dataset) -> dict[str, int]:
-    return {
-        "users": dataset.num_users,
-        "items": dataset.num_items,
-        "interactions": len(dataset.items),
-    }
+def _open_dataset(folder: Path, path: Path) -> Dataset:
+    if not path.exists():
+        raise TrainingError(
+            f"the dataset of {folder} is no longer at {path}. Say where it is now, "
+            "as in: budgetrec evaluate RUN --dataset DIR, or budgetrec train DIR --resume RUN."
+        )
+    return Dataset.open(path)

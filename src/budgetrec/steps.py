@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from budgetrec.data.batches import Batch
-from budgetrec.errors import ArgumentError
+from budgetrec.errors import ArgumentError, NotFiniteError
 from budgetrec.models.contract import Inputs, SequenceModel
 from budgetrec.models.item_encoders import ItemTable, RowGradients
 from budgetrec.objectives.modules import Drawn
@@ -31,7 +31,10 @@ _FEWEST_POSITIONS = 512
 class Objective(Protocol):
     """A loss that training can cut: see `budgetrec.objectives`."""
 
-    separable: bool  # whether the loss of a batch is the mean of its parts' losses
+    @property
+    def separable(self) -> bool:
+        """Whether the loss of a batch is the mean of its parts' losses."""
+
     whole_table: bool  # whether it scores against the whole table instead of gathered rows
 
     def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> Drawn | None:
@@ -75,6 +78,7 @@ def cut(lengths: Tensor, num_parts: int) -> list[slice]:
     >>> cut(torch.tensor([6, 2, 2, 2]), 2)
     [slice(0, 1, None), slice(1, 4, None)]
     """
+    num_parts = min(num_parts, len(lengths))
     total = lengths.cumsum(0)
     wanted = torch.arange(1, num_parts) * (int(total[-1]) / num_parts)
     ends = torch.searchsorted(total, wanted.to(total.device, torch.float64).ceil().long()) + 1
@@ -104,9 +108,10 @@ def cut_for_cache(lengths: Tensor) -> list[slice]:
 def gather_in_place(model: nn.Module, *, sparse: bool) -> list[RowGradients]:
     """Let the model's item tables add up their gradients themselves; give what begins and ends a step."""
     gradients = []
-    for table in {part for part in model.modules() if isinstance(part, ItemTable)}:
-        table.gradients = RowGradients(table.weight, sparse=sparse)
-        gradients.append(table.gradients)
+    for part in model.modules():
+        if isinstance(part, ItemTable):
+            part.gradients = RowGradients(part.weight, sparse=sparse)
+            gradients.append(part.gradients)
     return gradients
 
 
@@ -139,7 +144,7 @@ def accumulate_gradients(
         targets = slice(int(ends[sequences.start] - counts[sequences.start]), int(ends[sequences.stop - 1]))
         own = {} if drawn is None else {"negatives": drawn.part(sequences, targets, part.targets.shape[1])}
         with autocast():
-            hidden = (forward or model)(part.ids, part.mask)
+            hidden = (model if forward is None else forward)(part.ids, part.mask)
             part_loss = objective(
                 part.states(hidden),
                 part.targets,
@@ -158,8 +163,8 @@ def _parts(objective: Objective, inputs: Inputs, micro_batches: int | None) -> l
     lengths = inputs.mask.sum(1)
     if not objective.separable and micro_batches not in (None, 1):
         raise ArgumentError(
-            f"micro_batches is {micro_batches}, but {type(objective).__name__} compares the targets of a "
-            "whole batch and cannot be cut; leave it out."
+            f"micro_batches is {micro_batches}, but this objective looks at the whole batch at once and "
+            "cannot be cut; leave it out."
         )
     if micro_batches is not None:
         return cut(lengths, micro_batches)
@@ -172,6 +177,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float
     """Shorten the gradient to `max_norm` if it is longer, sparse rows included; give the norm it had."""
     gradients = [_values(parameter.grad) for parameter in parameters if parameter.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(values) for values in gradients]))
+    if not bool(norm.isfinite()):
+        raise NotFiniteError(f"the gradient's norm is {float(norm)}; lower the learning rate.")
     if norm > max_norm:
         for values in gradients:
             values.mul_(max_norm / norm)

@@ -29,6 +29,7 @@ class Tracker:
     """Writes each evaluation as TensorBoard events, if that is wanted."""
 
     def __init__(self, folder: Path, *, tensorboard: bool) -> None:
+        self._make: Any = None
         self._writer: Any = None
         self._folder = folder / "tensorboard"
         if tensorboard:
@@ -40,18 +41,24 @@ class Tracker:
                 ) from None
             self._make = SummaryWriter
 
-    def write(self, row: dict[str, Any]) -> None:
-        """Write a row of metrics."""
-        if not hasattr(self, "_make"):
+    @contextmanager
+    def writing(self, row: dict[str, Any]) -> Iterator[None]:
+        """Surround the loop, which begins or goes on after `row`; later events of an old try are dropped."""
+        if self._make is None:
+            yield
             return
-        if self._writer is None:
-            self._writer = self._make(str(self._folder))
-        for name, value in row.items():
-            if isinstance(value, float):
-                self._writer.add_scalar(name, value, row["step"])
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Finish the file."""
-        if self._writer is not None:
+        self._writer = self._make(str(self._folder), purge_step=row["step"])
+        try:
+            self.write(row)
+            yield
+        finally:
             self._writer.close()
+            self._writer = None
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Write a row of metrics, if the loop has begun."""
+        if self._writer is not None:
+            for name, value in row.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(name, value, row["step"])
+            self._writer.flush()

@@ -26,14 +26,15 @@ from budgetrec.checkpoint import (
     load_generators,
     load_model_tensors,
     model_tensors,
+    remove_partial,
     save_checkpoint,
 )
 from budgetrec.config import RunConfig, TrainingConfig
 from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, NotFiniteError, TrainingError
+from budgetrec.errors import ArgumentError, BudgetrecError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
-from budgetrec.files import check_free
+from budgetrec.files import check_free, new_folder
 from budgetrec.memory import peak_bytes, reset_peak
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import (
@@ -44,12 +45,13 @@ from budgetrec.optimizers import (
     optimizer_tensors,
     set_learning_rate,
 )
-from budgetrec.runs import BEST, FILES, LAST, METRICS_FILE, Run, make_folder, write_frame, write_run
+from budgetrec.runs import BEST, FILES, LAST, METRICS_FILE, Run, write_frame, write_run
 from budgetrec.samplers import QuadraticKernel
 from budgetrec.steps import StepSums, accumulate_gradients, clip_gradients, gather_in_place
 from budgetrec.tracking import Tracker, Watcher
 
 DEFAULT_EPOCHS = 20
+_SANITY_USERS = 64
 _KERNEL_STEPS = 100  # the kernel sampler takes in the table's new vectors this often
 
 
@@ -92,26 +94,45 @@ def train(
     check_free(output, overwrite=overwrite, files=FILES)
     chosen = (config or RunConfig()).replaced(settings)
     chosen.refuse_unused(settings)
-    return _Trainer(dataset, output, chosen, features, watcher or Watcher()).run(None)
+    with _told_when_memory_runs_out():
+        trainer = _Trainer(dataset, output, chosen, features, watcher or Watcher())
+        trainer.begin(overwrite=overwrite)
+    return trainer.run()
 
 
 def resume(
-    folder: Path | str, *, watcher: Watcher | None = None, dataset: Dataset | None = None, **settings: Any
+    folder: Path | str,
+    *,
+    dataset: Dataset | Path | str | None = None,
+    watcher: Watcher | None = None,
+    **settings: Any,
 ) -> Run:
     """Go on with a run that was interrupted or that ended, from its last checkpoint.
 
-    `settings` may change when it stops and how often it saves, and nothing else: `epochs`, `steps`,
-    `seconds`, `patience`, `checkpoint_seconds`.
+    `dataset` says where the data is now, if it has moved. `settings` may change when the run stops and how
+    often it saves, and nothing else: `epochs`, `steps`, `seconds`, `patience`, `checkpoint_seconds`.
     """
     folder = Path(folder)
     run = Run.open(folder, dataset=dataset, weights=None)
-    for name in settings.keys() - _MAY_CHANGE:
+    config = run.config.replaced(settings)  # which refuses unknown names
+    for name in sorted(settings.keys() - _MAY_CHANGE):
         raise ArgumentError(
             f"{name} cannot change in the middle of a run. Start another run, or change one of "
             f"{', '.join(sorted(_MAY_CHANGE))}."
         )
-    config = run.config.replaced(settings)
-    return _Trainer(run.dataset, folder, config, run.features, watcher or Watcher()).run(folder / LAST)
+    remove_partial(folder)
+    remove_partial(folder / "checkpoint")
+    with _told_when_memory_runs_out():
+        trainer = _Trainer(run.dataset, folder, config, run.features, watcher or Watcher())
+        trainer.take_up()
+    if not trainer.finished():
+        write_run(folder, config, run.dataset, run.features)
+    elif settings:
+        raise TrainingError(
+            f"{folder} has {trainer.progress.step:,} steps already, so with {trainer.limits()} nothing is "
+            "left to do. Pass larger numbers."
+        )
+    return trainer.run()
 
 
 _MAY_CHANGE = {"epochs", "steps", "seconds", "patience", "checkpoint_seconds"}
@@ -167,49 +188,65 @@ class _Trainer:
         self.order_state = self.generators["order"].get_state()
         self.progress = Progress()
         self.saved_step: int | None = None
+        self.tracker = Tracker(folder, tensorboard=training.tensorboard)
         self.rows: list[dict[str, Any]] = []
 
-    def run(self, checkpoint: Path | None) -> Run:
-        """Train until a reason to stop; from the start or from a checkpoint."""
-        training = self.config.training
-        tracker = Tracker(self.folder, tensorboard=training.tensorboard)
-        if checkpoint is None:
-            self._rehearse()
-            row = self._evaluate()
-            make_folder(self.folder)
-            write_run(self.folder, self.config, self.dataset, self.features)
-            self._keep(row, tracker)
-            self._save()
-        else:
-            self._load(checkpoint)
-            write_run(self.folder, self.config, self.dataset, self.features)
-        progress, saved = self.progress, time.monotonic()
-        with _polite_interrupts() as interrupted, self.watcher.watching(self.total_steps, training.seconds):
-            while not self._finished():
-                self.order_state = self.generators["order"].get_state()
-                for batch in self.batches.epoch(self.generators["order"], skip=progress.batch):
-                    self._step(batch)
-                    if progress.examples >= progress.next_evaluation or self._finished():
-                        self._keep(self._evaluate(), tracker)
-                        self._save()
+    def begin(self, *, overwrite: bool) -> None:
+        """Write the folder of a run that has not taken a step, whole or not at all."""
+        self._rehearse()
+        row = self._evaluate()
+        with new_folder(self.folder, overwrite=overwrite, files=FILES) as staging:
+            (staging / "checkpoint").mkdir()
+            write_run(staging, self.config, self.dataset, self.features)
+            self._keep(row, staging)
+            self._save(staging)
+
+    def run(self) -> Run:
+        """Train until a reason to stop."""
+        training, progress, saved = self.config.training, self.progress, time.monotonic()
+        try:
+            with (
+                _polite_interrupts() as interrupted,
+                self.watcher.watching(self.total_steps, training.seconds),
+                self.tracker.writing(self.rows[-1]),
+            ):
+                while not self.finished():
+                    self.order_state = self.generators["order"].get_state()
+                    for batch in self.batches.epoch(self.generators["order"], skip=progress.batch):
+                        self._step(batch)
+                        due = time.monotonic() - saved > training.checkpoint_seconds
+                        if progress.examples >= progress.next_evaluation or self.finished():
+                            self._keep(self._evaluate(), self.folder)
+                        elif interrupted() or due:
+                            self._check_sane()
+                        else:
+                            continue
+                        self._save(self.folder)
                         saved = time.monotonic()
-                    elif interrupted() or time.monotonic() - saved > training.checkpoint_seconds:
-                        self._save()
-                        saved = time.monotonic()
-                    if interrupted():
-                        raise TrainingError(
-                            f"interrupted at step {progress.step:,}; everything is saved. "
-                            f"Go on with: budgetrec train --resume {self.folder}"
-                        )
-                    if self._finished():
-                        break
-        tracker.close()
+                        if self.finished():
+                            break
+                        if interrupted():
+                            raise TrainingError(
+                                f"interrupted at step {progress.step:,}; everything is saved. "
+                                f"Go on with: budgetrec train --resume {self.folder}"
+                            )
+        except KeyboardInterrupt:
+            raise TrainingError(
+                f"interrupted at once; step {self.saved_step:,} is saved. "
+                f"Go on with: budgetrec train --resume {self.folder}"
+            ) from None
         return Run.open(self.folder, dataset=self.dataset)
 
     def _rehearse(self) -> None:
         """Compute one gradient and forget it: settings that do not fit fail before anything is written."""
         states = {name: generator.get_state() for name, generator in self.generators.items()}
-        self._gradient(next(self.batches.epoch(self.generators["order"])))
+        try:
+            self._gradient(next(self.batches.epoch(self.generators["order"])))
+        except Exception as error:
+            if self.forward is None or isinstance(error, BudgetrecError):
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise TrainingError(f"torch.compile failed: {reason}. Leave out --compile.") from error
         for name, generator in self.generators.items():
             generator.set_state(states[name])
 
@@ -246,7 +283,7 @@ class _Trainer:
         try:
             sums = self._gradient(batch)
         except NotFiniteError as error:
-            raise self._diverged(learning_rate) from error
+            raise self._diverged(progress.step + 1) from error
         for optimizer in self.optimizers:
             optimizer.step()
         if isinstance(self.sampler, QuadraticKernel) and (progress.step + 1) % _KERNEL_STEPS == 0:
@@ -274,14 +311,8 @@ class _Trainer:
     def _evaluate(self) -> dict[str, Any]:
         """Make a row of metrics.parquet."""
         begin = time.perf_counter()
-        training, progress = self.config.training, self.progress
-        self._check_finite()
-        values = validate(
-            scoring_view(self.model, self.config.objective),
-            self.dataset,
-            self.validation,
-            max_users=training.validation_users,
-        )
+        progress = self.progress
+        values = self._validate(self.config.training.validation_users)
         return {
             "step": progress.step,
             "epoch": progress.examples / self.batches.num_sequences,
@@ -296,24 +327,43 @@ class _Trainer:
             "peak_bytes": peak_bytes(self.device),
         }
 
-    def _keep(self, row: dict[str, Any], tracker: Tracker) -> None:
+    def _validate(self, max_users: int | None) -> dict[str, float]:
+        view = scoring_view(self.model, self.config.objective)
+        try:
+            return validate(view, self.dataset, self.validation, max_users=max_users)
+        except NotFiniteError as error:
+            raise self._diverged(self.progress.step) from error
+
+    def _check_sane(self) -> None:
+        """See that the weights still give scores, on a few users, before they replace good ones."""
+        self._validate(_SANITY_USERS)
+
+    def _keep(self, row: dict[str, Any], folder: Path) -> None:
         """Write a row down, and the weights if they are the best so far."""
         training, progress = self.config.training, self.progress
         self.rows.append(row)
-        write_frame(self.folder / METRICS_FILE, pl.DataFrame(self.rows, infer_schema_length=None))
+        write_frame(folder / METRICS_FILE, pl.DataFrame(self.rows, infer_schema_length=None))
         progress.loss_sum, progress.loss_steps = 0.0, 0
         spacing = training.evaluate_every or self.batches.num_sequences
         progress.next_evaluation = (progress.examples // spacing + 1) * spacing
         value = -row[training.metric] if training.metric == "val_loss" else row[training.metric]
         if progress.best is None or value > progress.best:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
-            save_checkpoint(self.folder / BEST, model_tensors(self.model), {"step": progress.step})
+            save_checkpoint(folder / BEST, model_tensors(self.model), {"step": progress.step})
         else:
             progress.stale += 1
-        tracker.write(row)
+        self.tracker.write(row)
         self.watcher.evaluation(row)
 
-    def _finished(self) -> bool:
+    def limits(self) -> str:
+        """Name what ends the run."""
+        training = self.config.training
+        names = ("epochs", "steps", "seconds", "patience")
+        given = [f"{name} {getattr(training, name)}" for name in names if getattr(training, name) is not None]
+        return ", ".join(given) or f"epochs {DEFAULT_EPOCHS}"
+
+    def finished(self) -> bool:
+        """Say whether there is a reason to stop."""
         training, progress = self.config.training, self.progress
         return (
             (self.total_steps is not None and progress.step >= self.total_steps)
@@ -343,27 +393,25 @@ class _Trainer:
         if wanted != "auto":
             return wanted
         training = self.config.training
-        num_targets = self.batches.num_targets * training.batch_size // self.batches.num_sequences
-        num_groups = {"batch": 1, "sequence": training.batch_size, "target": num_targets}[objective.sharing]
-        touched = 2 * num_targets + num_groups * objective.num_negatives
+        batch_size = min(training.batch_size, self.batches.num_sequences)
+        num_inputs = self.batches.num_targets * batch_size // self.batches.num_sequences
+        num_targets = batch_size if training.targets == "last" else num_inputs
+        num_groups = {"batch": 1, "sequence": batch_size, "target": num_targets}[objective.sharing]
+        touched = num_inputs + num_targets + num_groups * objective.num_negatives
         return choose_table_updates(
             num_items=self.dataset.num_items, dim=self.config.model.dim, rows_touched=touched
         )
 
-    def _diverged(self, learning_rate: float) -> TrainingError:
+    def _diverged(self, step: int) -> TrainingError:
         kept = "" if self.saved_step is None else f" The last good checkpoint is of step {self.saved_step:,}."
         return TrainingError(
-            f"the loss became NaN or infinite at step {self.progress.step + 1:,} with learning rate "
-            f"{learning_rate:g}. Lower --learning-rate, add --warmup-steps, or pass --clip-norm 1.{kept}"
+            f"the loss became NaN or infinite at step {step:,} with learning rate "
+            f"{self._learning_rate(max(step - 1, 0)):g}. Lower --learning-rate, add --warmup-steps, or pass "
+            f"--clip-norm 1.{kept}"
         )
 
-    def _check_finite(self) -> None:
-        if not all(bool(parameter.isfinite().all()) for parameter in self.names):
-            raise self._diverged(self._learning_rate(self.progress.step))
-
-    def _save(self) -> None:
+    def _save(self, folder: Path) -> None:
         """Write the last checkpoint; everything that decides the next step is in it."""
-        self._check_finite()
         tensors = {
             **model_tensors(self.model),
             **optimizer_tensors(self.optimizers, self.names),
@@ -373,17 +421,21 @@ class _Trainer:
         }
         if isinstance(self.sampler, QuadraticKernel):
             tensors["sampler.vectors"] = self.sampler.vectors()
-        save_checkpoint(self.folder / LAST, tensors, dataclasses.asdict(self.progress))
+        save_checkpoint(folder / LAST, tensors, dataclasses.asdict(self.progress))
         self.saved_step = self.progress.step
 
-    def _load(self, path: Path) -> None:
-        """Take over where the checkpoint left off."""
+    def take_up(self) -> None:
+        """Take over where the last checkpoint left off."""
+        path = self.folder / LAST
         tensors, state = load_checkpoint(path)
         load_model_tensors(self.model, tensors, path)
         load_optimizer_tensors(self.optimizers, self.names, tensors)
         load_generators(self.generators, tensors)
         self.order_state = self.generators["order"].get_state()
-        self.progress = Progress(**state)
+        try:
+            self.progress = Progress(**state)
+        except TypeError as error:
+            raise TrainingError(f"{path} is damaged: {error}. Train again.") from error
         self.saved_step = self.progress.step
         if isinstance(self.sampler, QuadraticKernel):
             self.sampler.update(
@@ -391,6 +443,21 @@ class _Trainer:
             )
         rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
         self.rows = rows.to_dicts()
+
+
+@contextmanager
+def _told_when_memory_runs_out() -> Iterator[None]:
+    """Turn a failed allocation, in whatever words, into one sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, torch.OutOfMemoryError) as error:
+        words = str(error)
+        if isinstance(error, RuntimeError) and "memory" not in words and "storage size" not in words:
+            raise
+        raise TrainingError(
+            "the run needs more memory than there is. Lower --dim, --batch-size, --num-negatives or "
+            "--max-length, or raise --micro-batches."
+        ) from error
 
 
 def _make_fabric(training: TrainingConfig) -> Fabric:

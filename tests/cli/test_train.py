@@ -92,6 +92,8 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         "bert4rec-ml1m",
         "--steps",
         1,
+        "--warmup-steps",
+        0,
         "--dim",
         8,
     )
@@ -148,7 +150,10 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         ),
         (("{data}/dataset", "-o", "{out}/run", "--optimizer", "sgd", "--beta2", "0.9"), "adam or adamw"),
         (("--resume", "{out}/none"), "is not a run"),
-        (("{data}/dataset", "--resume", "{out}/none"), "DATASET cannot be given with it"),
+        (("--resume", "{out}/none", "--overwrite"), "--overwrite cannot be given with it"),
+        (("--resume", "{out}/none", "--preset", "sasrec-ml1m"), "--preset cannot be given with it"),
+        (("{data}/dataset", "-o", "{out}/run", "--temperature", "inf"), "temperature is inf"),
+        (("{data}/dataset", "-o", "{out}/run", "--correction", "banana"), "pass one of none, theorem"),
     ],
 )
 def test_bad_requests_get_one_sentence(refused, data, tmp_path, arguments, words):
@@ -186,3 +191,47 @@ def test_the_law_is_compared_with_a_trained_model(budgetrec, data, tmp_path):
     }  # fmt: skip
     assert all(abs(row["law_error"]) < 0.4 for row in rows)
     assert (tmp_path / "noise" / "noise.csv").exists()
+
+
+def test_features_are_part_of_a_run(budgetrec, refused, data, tmp_path):
+    """A run of features cannot be repeated from its file alone, and compares as another setting."""
+    for name, extra in (("table", ()), ("features", ("--item-features", data / "items.parquet"))):
+        answer = budgetrec("train", data / "dataset", "-o", tmp_path / name, *FLAGS, "--steps", 3, *extra)
+        assert answer.code == 0, answer.err
+    again = (
+        "train",
+        data / "dataset",
+        "-o",
+        tmp_path / "again",
+        "--config",
+        tmp_path / "features" / "run.toml",
+    )
+    assert "Pass them again with --item-features" in refused(*again)
+    answer = budgetrec("compare", tmp_path / "table", tmp_path / "features", "--json")
+    assert answer.code == 0, answer.err
+    assert "item_features" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("item,x\n003,1\n004,2\n", "no row for 80 of 80 items"),
+        ("item,title\nitem-1,good\n", "column 'title' of String"),
+        ("item\nitem-1\n", "no column besides the items"),
+        ("name,x\na,1\n", "no column of items"),
+        ("item,x\nitem-1,\nitem-2,3\n", "missing, NaN or infinite"),
+    ],
+)
+def test_wrong_item_features_are_told(refused, data, tmp_path, rows, words):
+    """Each kind of wrong file gets its sentence."""
+    (tmp_path / "items.csv").write_text(rows)
+    features = ("--item-features", tmp_path / "items.csv")
+    assert words in refused("train", data / "dataset", "-o", tmp_path / "run", *features)
+
+
+def test_an_evaluation_never_overwrites_other_files(budgetrec, refused, data, tmp_path):
+    """`--output` refuses a file that is there."""
+    budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--steps", 1)
+    assert "exists already" in refused(
+        "evaluate", tmp_path / "run", "--output", tmp_path / "run" / "run.toml"
+    )

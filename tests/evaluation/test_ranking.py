@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from budgetrec.data.store import Targets
-from budgetrec.errors import ArgumentError, DataError
+from budgetrec.errors import ArgumentError, DataError, NotFiniteError
 from budgetrec.evaluation.ranking import rank_targets
 from budgetrec.evaluation.validation import spread, validate
 from tests.evaluation.fakes import AverageModel, constant_model, dataset_of, random_dataset, random_model
@@ -113,7 +113,7 @@ def test_padding_changes_nothing():
 def test_scores_that_are_not_numbers_are_refused(bad):
     """One NaN or infinity anywhere in the table is told in a sentence, not ranked."""
     dataset = dataset_of([[0, 1, 2, 3]], num_items=5)
-    with pytest.raises(DataError, match="NaN or infinite"):
+    with pytest.raises(NotFiniteError, match="NaN or infinite"):
         rank_targets(constant_model([1, 2, 3, 4, bad]), dataset, dataset.test())
 
 
@@ -178,7 +178,7 @@ def test_a_model_that_fails_is_still_put_back():
     """An error on the way does not leave the model in evaluation mode."""
     dataset = dataset_of([[0, 1, 2, 3]], num_items=5)
     model = constant_model([np.nan] * 5).train()
-    with pytest.raises(DataError):
+    with pytest.raises(NotFiniteError):
         validate(model, dataset, dataset.validation(), batch_size=2)
     assert model.training
 

@@ -5,7 +5,8 @@ import torch
 
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
-from budgetrec.models import Bert4Rec, FeatureEncoder, ItemTable, SASRec
+from budgetrec.models import Bert4Rec, ItemTable, SASRec
+from budgetrec.models.bert4rec import HIDDEN
 from budgetrec.models.item_encoders import RowGradients
 from budgetrec.models.layers import Dropout, seed_dropout
 
@@ -108,7 +109,7 @@ def test_bert4rec_predicts_a_hidden_item_after_the_history():
     model = make("bert4rec")
     ids = torch.tensor([[4, 9, 2]])
     mask = torch.ones_like(ids, dtype=torch.bool)
-    longer = torch.cat([ids, torch.tensor([[NUM_ITEMS]])], 1)
+    longer = torch.cat([ids, torch.tensor([[HIDDEN]])], 1)
     whole = model(longer, torch.ones_like(longer, dtype=torch.bool))[:, -1]
     torch.testing.assert_close(model.predict(ids, mask), whole)
 
@@ -127,7 +128,7 @@ def test_bert4rec_hides_what_it_asks_for():
     inputs = model.training_inputs(given, torch.Generator().manual_seed(3))
     full = torch.cat([given.ids[:, :1], given.targets], 1)
     assert inputs.target_mask.any(1).all()
-    hidden = inputs.ids == NUM_ITEMS
+    hidden = inputs.ids == HIDDEN
     assert torch.equal(hidden.sum(1), inputs.target_mask.sum(1))
     assert torch.equal(inputs.ids[~hidden], full[~hidden])
     for row in range(4):
@@ -141,7 +142,7 @@ def test_bert4rec_hides_the_share_that_was_asked():
     model = make("bert4rec", mask_rate=0.25, last_rate=0.0, max_length=200)
     ids = torch.zeros(200, 200, dtype=torch.int64)
     inputs = model.training_inputs(Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool)), torch.Generator())
-    assert float((inputs.ids == NUM_ITEMS).float().mean()) == pytest.approx(0.25, abs=0.006)
+    assert float((inputs.ids == HIDDEN).float().mean()) == pytest.approx(0.25, abs=0.006)
 
 
 @pytest.mark.parametrize("kind", ["sasrec", "bert4rec"])
@@ -165,17 +166,48 @@ def test_features_make_parameters_independent_of_the_catalogue():
     assert sizes[0] == sizes[1]
 
 
-def test_unknown_items_are_scored_from_their_features():
-    """An item that nobody trained on gets the vector that its features give, and a place in the table."""
-    encoder = FeatureEncoder(features(), 8)
-    before = encoder.table()
-    new = torch.cat([features()[:1], features(1, seed=9)])
-    encoder.extend(new)
-    assert encoder.num_items == NUM_ITEMS + 2
-    torch.testing.assert_close(encoder(torch.tensor([NUM_ITEMS])), before[:1])
-    torch.testing.assert_close(encoder.table()[:NUM_ITEMS], before)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", [SASRec, Bert4Rec])
+def test_unknown_items_are_read_and_scored_from_their_features(kind, tied):
+    """An item that nobody trained on gets the vector of its features, in histories and in the table."""
+    model = kind(
+        NUM_ITEMS,
+        dim=8,
+        dropout=0.0,
+        features=features(),
+        tied=tied,
+        generator=torch.Generator().manual_seed(0),
+    )
+    before = model.item_table()
+    ids, mask = torch.tensor([[4, 0]]), torch.ones(1, 2, dtype=torch.bool)
+    known = model.predict(ids, mask)
+    model.extend_items(torch.cat([features()[:1], features(1, seed=9)]))
+    assert model.num_items == NUM_ITEMS + 2
+    torch.testing.assert_close(model.item_table()[:NUM_ITEMS], before)
+    torch.testing.assert_close(model.item_table()[NUM_ITEMS], before[0])
+    assert not torch.allclose(model.item_table()[NUM_ITEMS + 1], before[0])
+    torch.testing.assert_close(model.predict(torch.tensor([[4, NUM_ITEMS]]), mask), known)
     with pytest.raises(ArgumentError, match="5 features an item"):
-        encoder.extend(torch.zeros(1, 4))
+        model.extend_items(torch.zeros(1, 4))
+
+
+def test_a_table_cannot_be_extended():
+    """Without features there is nothing to make a new item's vector from."""
+    with pytest.raises(ArgumentError, match="train it with item features"):
+        make("sasrec").extend_items(features())
+
+
+@pytest.mark.parametrize("dim", [8, 64, 256])
+def test_every_item_is_about_as_likely_as_any_other_at_first(dim):
+    """The first loss is near log K, with a table and with features of any scale."""
+    ids, mask = sequences()
+    for given in (None, 100 * features() + 7):
+        model = SASRec(
+            NUM_ITEMS, dim=dim, num_heads=1, features=given, generator=torch.Generator().manual_seed(0)
+        ).eval()
+        logits = model.predict(ids, mask) @ model.item_table().T
+        loss = -logits.log_softmax(1)[:, 0].mean()
+        assert float(loss.detach()) == pytest.approx(3.40, abs=0.35)  # log 30
 
 
 @pytest.mark.parametrize("sparse", [False, True])

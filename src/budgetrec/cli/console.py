@@ -58,7 +58,7 @@ def stages() -> Iterator["Stages"]:
     """Show the stage a command is in, with the time it takes, while the terminal watches."""
     progress = _progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
     )
     with progress:
@@ -81,7 +81,7 @@ class Stages:
 def counted(description: str, total: int) -> Iterator["Counter"]:
     """Show a bar over `total` pieces of work with the time left."""
     progress = _progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TaskProgressColumn(),
@@ -112,7 +112,7 @@ def training_bar(total_steps: int | None, seconds: float | None) -> Iterator["Tr
         TextColumn("step {task.fields[step]:,}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[text]}"),
+        TextColumn("{task.fields[text]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -142,7 +142,7 @@ class TrainingBar:
 def download_bar(description: str) -> Iterator["DownloadBar"]:
     """Show bytes, speed and time left of a download."""
     progress = _progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -48,6 +48,8 @@ def evaluate(
     lengths = _read_cutoffs(cutoffs)
     if output is not None and not output.absolute().parent.is_dir():
         raise ArgumentError(f"{output.parent} is not a folder, so {output} cannot be written. Make it first.")
+    if output is not None and output.exists():
+        raise ArgumentError(f"{output} exists already. Pass another name.")
 
     from budgetrec.evaluation.evaluate import evaluate as evaluate_run
     from budgetrec.evaluation.tables import evaluation_table, how_measured, training_table

@@ -143,7 +143,7 @@ def reproduce_trained_noise(
     settings = {"study": "trained-noise", "scale": scale.value, "seed": seed, "run": opened.config.to_dict()}
     with new_folder(output, overwrite=overwrite, files=FILES) as folder:
         with counted("gradient noise", count_cells(scale)) as progress:
-            frame = study_trained(opened.network, opened.dataset, scale=scale, seed=seed, progress=progress)
+            frame = study_trained(opened, scale=scale, seed=seed, progress=progress)
         files = write_study(folder, settings=settings, tables={"noise": frame}, charts={})
     rows = frame.to_dicts()
     if json:

@@ -11,7 +11,7 @@ import typer
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stderr, stdout, training_bar
 from budgetrec.config import RunConfig, all_settings, read_toml
-from budgetrec.errors import ArgumentError
+from budgetrec.errors import ArgumentError, ConfigError
 from budgetrec.presets import PRESETS, preset
 from budgetrec.tracking import Watcher
 
@@ -24,7 +24,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = [item for item in inspect.signature(command).parameters.values() if item.name != "settings"]
     flags = []
     for section, item, kind in all_settings():
-        kind = kind if "None" in str(kind) else kind | None
+        kind = kind | None  # None: not given
         flag = item.name.replace("_", "-")
         names = [f"--{flag}/--no-{flag}"] if item.type in (bool, "bool") else [f"--{flag}"]
         help_text = item.metadata["help"]
@@ -59,7 +59,10 @@ def train(
         Path | None, typer.Option("--output", "-o", metavar="RUN", help="The folder to write the run into.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="RUN", help="Go on with a run; needs nothing else.")
+        Path | None,
+        typer.Option(
+            "--resume", metavar="RUN", help="Go on with a run. DATASET is needed only if it has moved."
+        ),
     ] = None,
     preset_name: Annotated[
         str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
@@ -87,10 +90,11 @@ def train(
     """
     watcher = _Bar()
     if resume is not None:
-        _refuse_with_resume(DATASET=dataset, output=output, preset=preset_name, config=config)
+        given = {"--output": output, "--preset": preset_name, "--config": config}
+        _refuse_with_resume({**given, "--item-features": item_features, "--overwrite": overwrite or None})
         from budgetrec import training
 
-        run = training.resume(resume, watcher=watcher, **settings)
+        run = training.resume(resume, dataset=dataset, watcher=watcher, **settings)
     else:
         if dataset is None or output is None:
             raise ArgumentError(
@@ -100,7 +104,7 @@ def train(
         if preset_name is not None:
             chosen = chosen.replaced(preset(preset_name))
         if config is not None:
-            chosen = _from_file(chosen, config)
+            chosen = _from_file(chosen, config, has_features=item_features is not None)
         chosen = chosen.replaced(settings)
         chosen.refuse_unused(settings)
         from budgetrec import training
@@ -113,7 +117,7 @@ def train(
     _tell(run, as_json=as_json)
 
 
-def _refuse_with_resume(**given: object) -> None:
+def _refuse_with_resume(given: dict[str, object]) -> None:
     for name, value in given.items():
         if value is not None:
             raise ArgumentError(
@@ -121,9 +125,11 @@ def _refuse_with_resume(**given: object) -> None:
             )
 
 
-def _from_file(chosen: RunConfig, path: Path) -> RunConfig:
+def _from_file(chosen: RunConfig, path: Path, *, has_features: bool) -> RunConfig:
     document = read_toml(path)
-    for name in ("dataset", "budgetrec"):  # what a run's own file says besides its settings
+    if "features" in document and not has_features:
+        raise ConfigError(f"{path} is of a run with item features. Pass them again with --item-features.")
+    for name in ("dataset", "budgetrec", "features"):  # what a run's own file says besides its settings
         document.pop(name, None)
     RunConfig.from_dict(document, str(path))
     return chosen.replaced({key: value for section in document.values() for key, value in section.items()})

@@ -12,6 +12,7 @@
     dataset.json            statistics, filters, split, source checksum, format version
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,6 +76,14 @@ class Dataset:
     def num_items(self) -> int:
         """How many items the catalogue has (K)."""
         return len(self.item_labels)
+
+    @property
+    def identity(self) -> str:
+        """A short hash of what the dataset was made from and how; it decides numbering and split."""
+        made = {key: self.info.get(key) for key in ("statistics", "split", "cleaning")}
+        made["source"] = self.info.get("source", {}).get("sha256")
+        text = json.dumps(made, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def train_ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Give where the training part of each sequence begins and ends in `items`."""

@@ -14,7 +14,7 @@ from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.evaluate import LOSSES, Evaluation, evaluate
 from budgetrec.evaluation.intervals import Difference, compare_seeds, compare_users, t_interval
-from budgetrec.runs import Run
+from budgetrec.runs import Run, features_hash
 
 # What is tested; the loss of the part comes last.
 _TESTED = ("ndcg@10", "hit_rate@10", "mrr")
@@ -59,7 +59,7 @@ class _Entry:
     folder: Path
     seed: int
     settings: dict[str, Any]  # all but the seed
-    dataset: dict[str, Any]
+    dataset: str  # its identity
     metrics: pl.DataFrame
     evaluation: Evaluation
 
@@ -125,10 +125,10 @@ def _enter(run: Run, *, report: Callable[[str], None], **settings: Any) -> _Entr
         for key, value in section.items()  # no two sections share a name
         if key != "seed"
     }
-    info = run.dataset.info
-    dataset = {key: info.get(key) for key in ("statistics", "split", "cleaning")}
-    dataset["sha256"] = info.get("source", {}).get("sha256")
-    return _Entry(run.name, run.folder, run.config.training.seed, flat, dataset, run.metrics, evaluation)
+    if run.features is not None:
+        flat["item_features"] = features_hash(run.features)[:8]
+    identity = run.dataset.identity
+    return _Entry(run.name, run.folder, run.config.training.seed, flat, identity, run.metrics, evaluation)
 
 
 def _check_same_data(first: _Entry, other: _Entry) -> None:

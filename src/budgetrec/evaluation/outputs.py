@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from budgetrec.evaluation.compare import Comparison
 from budgetrec.evaluation.figures import draw_curves
@@ -26,5 +27,13 @@ def write_comparison(folder: Path, comparison: Comparison) -> list[str]:
         (folder / name).write_text(text, "utf-8")
     chart = draw_curves(comparison.curves, comparison.horizons)
     chart.save(str(folder / "curves.svg"))
-    chart.save(str(folder / "curves.html"), inline=True)
+    chart.save(str(folder / "curves.html"), inline=True, json_kwds={"cls": _InsideScript})
     return [*texts, "curves.svg", "curves.html"]
+
+
+class _InsideScript(json.JSONEncoder):
+    """Writes JSON that cannot end the script it stands in, whatever a run is called."""
+
+    def encode(self, o: Any) -> str:
+        """Encode, with a backslash before the slash of every closing tag; JSON reads that the same."""
+        return super().encode(o).replace("</", "<\\/")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from budgetrec.data.store import Dataset, Targets
-from budgetrec.errors import ArgumentError, DataError
+from budgetrec.errors import ArgumentError, NotFiniteError
 
 BLOCK_BYTES = 64 * 2**20
 BLOCK_USERS = 256
@@ -106,7 +106,7 @@ class Scorer:
             best.add(tile, start + skip)
         losses = log_total - own[:, 0].double()
         if not torch.isfinite(losses).all():
-            raise DataError(
+            raise NotFiniteError(
                 "the model gives scores that are NaN or infinite, so nothing can be ranked. "
                 "Train with a smaller learning rate or evaluate an earlier checkpoint."
             )

@@ -7,15 +7,17 @@ from torch import Tensor, nn
 
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
-from budgetrec.models.contract import Inputs, SequenceModel, longest
+from budgetrec.models.contract import Inputs, longest
+from budgetrec.models.item_encoders import EncodedModel
 from budgetrec.models.layers import Encoder, initialise
-from budgetrec.models.sasrec import make_item_encoder
+
+HIDDEN = -1  # the id that stands for a hidden item
 
 
-class Bert4Rec(SequenceModel):
+class Bert4Rec(EncodedModel):
     """A transformer that sees both sides, trained on hidden items.
 
-    The id `num_items` stands for a hidden item. `mask_rate` of the items are hidden, at least one in a
+    The id -1 stands for a hidden item. `mask_rate` of the items are hidden, at least one in a
     sequence; a share `last_rate` of the sequences hides the last item only, which is what prediction asks.
     """
 
@@ -37,11 +39,10 @@ class Bert4Rec(SequenceModel):
         features: Tensor | None = None,
         generator: torch.Generator,
     ) -> None:
-        super().__init__()
+        super().__init__(num_items, dim, tied=tied, features=features)
         for name, value in (("mask_rate", mask_rate), ("last_rate", last_rate)):
             if not 0 <= value <= 1:
                 raise ArgumentError(f"{name} is {value}; pass a share between 0 and 1.")
-        self.num_items = num_items
         self.max_length = max_length
         self.mask_rate = mask_rate
         self.last_rate = last_rate
@@ -56,33 +57,22 @@ class Bert4Rec(SequenceModel):
             norm=norm,
             causal=False,
         )
-        self.items = make_item_encoder(num_items, dim, features)
-        self.output_items = self.items if tied else make_item_encoder(num_items, dim, features)
         self.hidden_item = nn.Parameter(torch.empty(dim))
         self.scale = math.sqrt(dim)
         initialise(self, generator)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, width, d) of sequences in which some ids may be `num_items`, hidden."""
+        """Give the states (n, width, d) of sequences in which some ids may be -1, hidden."""
         states: Tensor = self.encoder(self._read(ids), mask)
         return states
 
     def predict(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Give the states (n, d) of a hidden item that is put after each history."""
         lengths = mask.sum(1, keepdim=True)
-        ids = torch.cat([ids, torch.zeros_like(lengths)], 1).scatter(1, lengths, self.num_items)
+        ids = torch.cat([ids, torch.zeros_like(lengths)], 1).scatter(1, lengths, HIDDEN)
         mask = torch.cat([mask, torch.zeros_like(lengths, dtype=torch.bool)], 1).scatter(1, lengths, True)
         states: Tensor = self.encoder.forward_last(self._read(ids), mask)
         return states
-
-    def item_vectors(self, ids: Tensor) -> Tensor:
-        """Give the output vectors of some items."""
-        vectors: Tensor = self.output_items(ids)
-        return vectors
-
-    def item_table(self) -> Tensor:
-        """Give the output vectors of all items."""
-        return self.output_items.table()
 
     def training_inputs(self, batch: Batch, generator: torch.Generator, *, last_only: bool = False) -> Inputs:
         """Hide items of each sequence and ask for them."""
@@ -101,7 +91,7 @@ class Bert4Rec(SequenceModel):
         places = hidden.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : longest(hidden)]
         target_mask = hidden.gather(1, places)
         return Inputs(
-            sequences.masked_fill(hidden, self.num_items),
+            sequences.masked_fill(hidden, HIDDEN),
             mask,
             sequences.gather(1, places) * target_mask,
             target_mask,
@@ -109,6 +99,6 @@ class Bert4Rec(SequenceModel):
         )
 
     def _read(self, ids: Tensor) -> Tensor:
-        hidden = ids == self.num_items
+        hidden = ids == HIDDEN
         vectors = self.items(ids.masked_fill(hidden, 0)) * self.scale
         return torch.where(hidden[..., None], self.hidden_item * self.scale, vectors)

@@ -1,6 +1,6 @@
 """Where item vectors come from: a trained table, or fixed features through a small trained projection."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,19 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
-
-
-class ItemEncoder(Protocol):
-    """Gives a vector for each id, and all of them as a table."""
-
-    num_items: int
-    dim: int
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Give vectors (..., d) for ids (...)."""
-
-    def table(self) -> Tensor:
-        """Give all vectors (K, d)."""
+from budgetrec.models.contract import SequenceModel
 
 
 class RowGradients:
@@ -89,8 +77,6 @@ class ItemTable(nn.Module):
 
     def __init__(self, num_items: int, dim: int) -> None:
         super().__init__()
-        self.num_items = num_items
-        self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_items, dim))
         self.gradients: RowGradients | None = None  # set by training; else torch's own gradient
 
@@ -132,7 +118,7 @@ class FeatureEncoder(nn.Module):
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, features: Tensor, dim: int, *, hidden_dim: int | None = None) -> None:
+    def __init__(self, features: Tensor, dim: int) -> None:
         super().__init__()
         if features.dim() != 2 or features.shape[1] == 0:
             raise ArgumentError(
@@ -140,13 +126,13 @@ class FeatureEncoder(nn.Module):
             )
         if not bool(features.isfinite().all()):
             raise ArgumentError("item features hold NaN or infinite numbers; fill them first.")
-        self.dim = dim
+        features = features.to(torch.float32)
         deviation = features.std(0, correction=0)
-        self.register_buffer("features", features.to(torch.float32), persistent=False)
-        self.register_buffer("mean", features.mean(0).to(torch.float32))
-        self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0).to(torch.float32))
-        self.widen = nn.Linear(features.shape[1], hidden_dim or 2 * dim)
-        self.narrow = nn.Linear(hidden_dim or 2 * dim, dim)
+        self.register_buffer("features", features, persistent=False)
+        self.register_buffer("mean", features.mean(0))
+        self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0))
+        self.widen = nn.Linear(features.shape[1], 2 * dim)
+        self.narrow = nn.Linear(2 * dim, dim)
 
     @property
     def num_items(self) -> int:
@@ -175,3 +161,39 @@ class FeatureEncoder(nn.Module):
     def _project(self, features: Tensor) -> Tensor:
         projected: Tensor = self.narrow(functional.gelu(self.widen((features - self.mean) / self.deviation)))
         return projected
+
+
+class EncodedModel(SequenceModel):
+    """A model that reads items through one encoder and scores against it, or against a second one."""
+
+    def __init__(self, num_items: int, dim: int, *, tied: bool, features: Tensor | None) -> None:
+        super().__init__()
+        if features is not None and len(features) != num_items:
+            raise ArgumentError(f"{len(features)} items have features, but the catalogue has {num_items}.")
+        self.num_items = num_items
+        self.items = _make_encoder(num_items, dim, features)
+        self.output_items = self.items if tied else _make_encoder(num_items, dim, features)
+
+    def item_vectors(self, ids: Tensor) -> Tensor:
+        """Give the output vectors of some items."""
+        vectors: Tensor = self.output_items(ids)
+        return vectors
+
+    def item_table(self) -> Tensor:
+        """Give the output vectors of all items."""
+        return self.output_items.table()
+
+    def extend_items(self, features: Tensor) -> None:
+        """Take in further items by their features; they get the ids that follow."""
+        for encoder in dict.fromkeys((self.items, self.output_items)):
+            if not isinstance(encoder, FeatureEncoder):
+                raise ArgumentError(
+                    "the model has a trained vector for each item and no way to make others; "
+                    "train it with item features."
+                )
+            encoder.extend(features)
+        self.num_items += len(features)
+
+
+def _make_encoder(num_items: int, dim: int, features: Tensor | None) -> ItemTable | FeatureEncoder:
+    return ItemTable(num_items, dim) if features is None else FeatureEncoder(features, dim)

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
+from budgetrec.models.item_encoders import FeatureEncoder
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -242,8 +243,13 @@ class Encoder(nn.Module):
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights from `generator`: matrices by Xavier, tables small, biases 0, norms the identity."""
-    for part in module.modules():
+    """Draw all weights from `generator`: matrices by Xavier, tables small, biases 0, norms the identity.
+
+    Item vectors made from features start about as small as those of a table, so that every item is about as
+    likely as any other at first.
+    """
+    # A module comes before its parts, so features are scaled once the others are drawn.
+    for part in reversed(list(module.modules())):
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             nn.init.zeros_(part.bias)
@@ -255,3 +261,6 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
                 nn.init.xavier_normal_(parameter, generator=generator)
             else:
                 nn.init.normal_(parameter, std=0.02, generator=generator)
+        if isinstance(part, FeatureEncoder):
+            with torch.no_grad():
+                part.narrow.weight.mul_(0.02 / part.table().std())

@@ -5,13 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from budgetrec.errors import ArgumentError
-from budgetrec.models.contract import SequenceModel
-from budgetrec.models.item_encoders import FeatureEncoder, ItemTable
+from budgetrec.models.item_encoders import EncodedModel
 from budgetrec.models.layers import Encoder, initialise
 
 
-class SASRec(SequenceModel):
+class SASRec(EncodedModel):
     """Self-attentive sequential recommendation.
 
     `hidden_dim` is the feed-forward width (`dim` unless given), `norm` "pre" or the published "query",
@@ -40,10 +38,7 @@ class SASRec(SequenceModel):
         features: Tensor | None = None,
         generator: torch.Generator,
     ) -> None:
-        super().__init__()
-        if features is not None and len(features) != num_items:
-            raise ArgumentError(f"{len(features)} items have features, but the catalogue has {num_items}.")
-        self.num_items = num_items
+        super().__init__(num_items, dim, tied=tied, features=features)
         self.max_length = max_length
         self.encoder = Encoder(
             dim,
@@ -56,8 +51,6 @@ class SASRec(SequenceModel):
             norm=norm,
             causal=True,
         )
-        self.items = make_item_encoder(num_items, dim, features)
-        self.output_items = self.items if tied else make_item_encoder(num_items, dim, features)
         self.scale = math.sqrt(dim)
         initialise(self, generator)
 
@@ -70,17 +63,3 @@ class SASRec(SequenceModel):
         """Give the states (n, d) that predict what follows each history."""
         states: Tensor = self.encoder.forward_last(self.items(ids) * self.scale, mask)
         return states
-
-    def item_vectors(self, ids: Tensor) -> Tensor:
-        """Give the output vectors of some items."""
-        vectors: Tensor = self.output_items(ids)
-        return vectors
-
-    def item_table(self) -> Tensor:
-        """Give the output vectors of all items."""
-        return self.output_items.table()
-
-
-def make_item_encoder(num_items: int, dim: int, features: Tensor | None) -> ItemTable | FeatureEncoder:
-    """Make a trained table, or a projection of features where they are given."""
-    return ItemTable(num_items, dim) if features is None else FeatureEncoder(features, dim)

@@ -44,7 +44,6 @@ class Drawn:
 class _Sampled(nn.Module):
     """Groups the targets by how they share negatives, and draws for each group."""
 
-    separable = True  # the loss of a batch is the mean of its parts' losses, weighed by their targets
     whole_table = False  # only the rows of targets and negatives are asked for
 
     def __init__(
@@ -98,6 +97,11 @@ class _Sampled(nn.Module):
                 sampler = sampler.given(hidden, mask)
             negatives = sampler.draw(grouped, _need(generator), mask=mask)
         return hidden, grouped, negatives, mask
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss of a batch is the mean of its parts': if negatives can be drawn first."""
+        return hasattr(self.sampler, "draw")
 
     def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> "Drawn | None":
         """Draw for a whole batch, so that it can be cut; None if the draw needs hidden states."""

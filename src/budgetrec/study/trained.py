@@ -18,6 +18,7 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.models import SASRec
 from budgetrec.models.contract import SequenceModel
+from budgetrec.runs import Run
 from budgetrec.study.outputs import Progress
 from budgetrec.study.scale import Scale
 from budgetrec.study.variance import Setting, World
@@ -73,12 +74,13 @@ def count_cells(scale: Scale) -> int:
     return 3 * len(grid.batch_sizes) * len(grid.num_negatives)
 
 
-def study_trained(
-    model: SequenceModel, dataset: Dataset, *, scale: Scale, seed: int, progress: Progress
-) -> pl.DataFrame:
+def study_trained(run: Run, *, scale: Scale, seed: int, progress: Progress) -> pl.DataFrame:
     """Measure every cell of the scale; a row for each, with what was measured and what was predicted."""
-    if not isinstance(model, SASRec):
-        raise ArgumentError(f"the run is of {type(model).__name__}, but only SASRec is measured here.")
+    model, dataset, objective = run.network, run.dataset, run.config.objective
+    if not isinstance(model, SASRec) or objective.cosine or objective.temperature != 1:
+        raise ArgumentError(
+            f"{run.folder} is not a SASRec whose logits are plain products. Pass a run of one."
+        )
     grid, generator = GRIDS[scale], np.random.default_rng(seed)
     features, targets = _states(model, dataset, grid, seed)
     table = model.item_table().detach().double().numpy()
