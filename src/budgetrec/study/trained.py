@@ -106,7 +106,8 @@ def _states(
     """Give states (sequences, m, d) and targets (sequences, m) of sequences that are long enough."""
     generator = torch.Generator().manual_seed(seed)
     wanted = grid.num_sequences + grid.num_probe_sequences
-    batches = TrainingBatches(dataset, batch_size=64, max_length=model.max_length)
+    # At random: with batches of similar length, the probe would see other sequences than the steps.
+    batches = TrainingBatches(dataset, batch_size=64, max_length=model.max_length, group_by_length=False)
     states, targets = [], []
     for batch in batches.epoch(generator):
         hidden = model(batch.ids, batch.mask)
