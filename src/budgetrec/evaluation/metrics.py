@@ -71,7 +71,7 @@ def per_user(ranks: Ints, cutoffs: Sequence[int]) -> dict[str, Floats]:
             f"recall@{cutoff}": hits,
             f"mrr@{cutoff}": reciprocal,
             f"map@{cutoff}": reciprocal,
-            f"precision@{cutoff}": hits / cutoff,
+            f"precision@{cutoff}": precision(ranks, cutoff),
         }
     return values | {"mrr": mrr(ranks)}
 
