@@ -11,7 +11,7 @@ def test_public_names_are_pinned():
     assert sorted(budgetrec.__all__) == [
         "BudgetrecError", "Cleaning", "Columns", "Dataset", "LeaveOneOut", "Run", "SampledSoftmax",
         "Temporal", "TemporalUsers", "TrainingBatches", "__version__", "compare", "evaluate", "models",
-        "prepare", "resume", "samplers", "train",
+        "prepare", "recommend", "resume", "samplers", "train",
     ]  # fmt: skip
     for name in budgetrec.__all__:
         assert getattr(budgetrec, name) is not None

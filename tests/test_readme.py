@@ -29,7 +29,7 @@ def test_shell_lines_and_python_give_the_output_shown(budgetrec, monkeypatch, tm
             answer = budgetrec(*arguments)
             assert answer.code == 0, answer.err
             said = "\n".join(text.rstrip() for text in answer.out.splitlines()).strip()
-            if arguments[0] in ("train", "evaluate"):
+            if arguments[0] in ("train", "evaluate", "recommend"):
                 assert _without_numbers(said) == _without_numbers(shown.strip()), line
             else:
                 assert said == shown.strip(), line

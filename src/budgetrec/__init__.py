@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from budgetrec.evaluation.compare import compare
     from budgetrec.evaluation.evaluate import evaluate
     from budgetrec.objectives import SampledSoftmax
+    from budgetrec.recommend import recommend
     from budgetrec.runs import Run
     from budgetrec.training import resume, train
 
@@ -40,6 +41,7 @@ __all__ = [
     "evaluate",
     "models",
     "prepare",
+    "recommend",
     "resume",
     "samplers",
     "train",
@@ -58,6 +60,7 @@ _HOMES = {
     "compare": "budgetrec.evaluation.compare",
     "evaluate": "budgetrec.evaluation.evaluate",
     "prepare": "budgetrec.data.prepare",
+    "recommend": "budgetrec.recommend",
     "resume": "budgetrec.training",
     "train": "budgetrec.training",
 }

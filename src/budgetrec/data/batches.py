@@ -131,22 +131,39 @@ def history_batches(
     dataset: Dataset, targets: Targets, *, batch_size: int, max_length: int
 ) -> Iterator[HistoryBatch]:
     """Give the last `max_length` items before each target, shortest histories first."""
-    _check_sizes(batch_size=batch_size, max_length=max_length)
-    lengths = np.minimum(targets.places - targets.begins, max_length)
-    order = np.argsort(lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        places = targets.places[rows]
-        width = int(lengths[rows].max())
-        ids = _gather(dataset.items, places - lengths[rows], width)
-        mask = np.arange(width) < lengths[rows][:, None]
+    for rows, ids, mask in windows_before(
+        dataset, targets.begins, targets.places, batch_size=batch_size, max_length=max_length
+    ):
         yield HistoryBatch(
-            torch.from_numpy((ids * mask).astype(np.int64)),
-            torch.from_numpy(mask),
-            torch.from_numpy(dataset.items[places].astype(np.int64)),
+            ids,
+            mask,
+            torch.from_numpy(dataset.items[targets.places[rows]].astype(np.int64)),
             torch.from_numpy(targets.users[rows]),
             torch.from_numpy(rows),
         )
+
+
+def windows_before(
+    dataset: Dataset,
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    *,
+    batch_size: int,
+    max_length: int,
+) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
+    """Give the last `max_length` items of `items[begin:end]` as ids and mask (n, width), shortest first.
+
+    With them come the places of these sequences among those given.
+    """
+    _check_sizes(batch_size=batch_size, max_length=max_length)
+    lengths = np.minimum(ends - begins, max_length)
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        width = int(lengths[rows].max())
+        ids = _gather(dataset.items, ends[rows] - lengths[rows], width)
+        mask = np.arange(width) < lengths[rows][:, None]
+        yield rows, torch.from_numpy((ids * mask).astype(np.int64)), torch.from_numpy(mask)
 
 
 def _check_sizes(**sizes: int) -> None:

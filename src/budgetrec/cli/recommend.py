@@ -1,0 +1,82 @@
+"""`budgetrec recommend`: the best next items for users."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from budgetrec.cli import app
+from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@app.command()
+def recommend(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run of budgetrec train.")],
+    users: Annotated[
+        str | None, typer.Option(help="Users as the source names them, with commas between. [default: all]")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many items for each user.")] = 10,
+    keep_seen: Annotated[
+        bool, typer.Option("--keep-seen", help="Recommend items that the user has had, too.")
+    ] = False,
+    new_items: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Features of further items, for a run that was trained with item features."
+        ),
+    ] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the dataset is now, if it has moved.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .parquet or .csv file to write.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Give each user the items that the best weights of a run score highest after all the user has had."""
+    if output is not None and output.suffix.lower() not in (".parquet", ".csv"):
+        raise ArgumentError(f"{output} is neither .parquet nor .csv. Name it as one of them.")
+    if output is not None and output.exists():
+        raise ArgumentError(f"{output} exists already. Pass another name.")
+    if output is None and users is None:
+        raise ArgumentError("a list for every user is long. Pass --output FILE, or some --users.")
+    from budgetrec.recommend import recommend as recommend_items
+
+    with stages() as report:
+        report("ranking items")
+        named = None if users is None else [name.strip() for name in users.split(",")]
+        found = recommend_items(
+            folder, named, top=top, keep_seen=keep_seen, new_items=new_items, dataset=dataset
+        )
+    if output is not None:
+        _write(found, output)
+    if as_json:
+        rows = {"rows": found.to_dicts()} if users is not None else {}
+        print_json({"run": str(folder), "users": found["user"].n_unique(), "items": len(found), **rows})
+        return
+    if users is not None:
+        _print(found)
+    if output is not None:
+        stdout.print(f"{output}: {len(found):,} recommendations for {found['user'].n_unique():,} users.")
+
+
+def _write(found: "pl.DataFrame", output: Path) -> None:
+    from budgetrec.checkpoint import write_whole
+    from budgetrec.files import write_parquet
+
+    if output.suffix.lower() == ".csv":
+        write_whole(output, lambda path: path.write_text(found.write_csv(), "utf-8"))
+    else:
+        write_whole(output, lambda path: write_parquet(found, path))
+
+
+def _print(found: "pl.DataFrame") -> None:
+    table = Table("user", "rank", "item", "score", box=None, pad_edge=False)
+    for row in found.iter_rows(named=True):
+        table.add_row(str(row["user"]), str(row["rank"]), str(row["item"]), f"{row['score']:.3f}")
+    stdout.print(table)
