@@ -52,6 +52,7 @@ from budgetrec.tracking import Tracker, Watcher
 
 DEFAULT_EPOCHS = 20
 _SANITY_USERS = 64
+_OUT_OF_MEMORY = ("allocate memory", "out of memory", "not enough memory", "storage size")
 _KERNEL_STEPS = 100  # the kernel sampler takes in the table's new vectors this often
 
 
@@ -451,8 +452,8 @@ def _told_when_memory_runs_out() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError, torch.OutOfMemoryError) as error:
-        words = str(error)
-        if isinstance(error, RuntimeError) and "memory" not in words and "storage size" not in words:
+        words = str(error).lower()
+        if isinstance(error, RuntimeError) and not any(part in words for part in _OUT_OF_MEMORY):
             raise
         raise TrainingError(
             "the run needs more memory than there is. Lower --dim, --batch-size, --num-negatives or "
