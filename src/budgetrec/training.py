@@ -35,7 +35,7 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, BudgetrecError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
-from budgetrec.memory import peak_bytes, release_unused, reset_peak
+from budgetrec.memory import peak_bytes, reset_peak
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import (
     choose_table_updates,
@@ -52,7 +52,6 @@ from budgetrec.tracking import Tracker, Watcher
 
 DEFAULT_EPOCHS = 20
 _SANITY_USERS = 64
-_RELEASE_STEPS = 20
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "not enough memory", "storage size")
 _KERNEL_STEPS = 100  # the kernel sampler takes in the table's new vectors this often
 
@@ -300,8 +299,6 @@ class _Trainer:
         progress.logits += sums.num_logits
         progress.loss_sum += sums.loss
         progress.loss_steps += 1
-        if progress.step % _RELEASE_STEPS == 0:
-            release_unused(self.device)
         progress.seconds += time.perf_counter() - begin
         self.watcher.step(
             step=progress.step,

@@ -8,7 +8,7 @@ from budgetrec.errors import ArgumentError
 from budgetrec.models import Bert4Rec, ItemTable, SASRec
 from budgetrec.models.bert4rec import HIDDEN
 from budgetrec.models.item_encoders import RowGradients
-from budgetrec.models.layers import Dropout, seed_dropout
+from budgetrec.models.layers import Dropout, gelu, seed_dropout
 
 NUM_ITEMS = 30
 KINDS = {
@@ -270,3 +270,15 @@ def test_a_sequence_that_is_too_long_is_refused():
     model = make("sasrec", max_length=3)
     with pytest.raises(ArgumentError, match="6 positions and the model 3"):
         model(*sequences())
+
+
+def test_gelu_is_torchs():
+    """Value and gradient agree with torch's own, in float64."""
+    x = torch.linspace(-6, 6, 101, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(101, dtype=torch.float64)
+    ours, theirs = gelu(x), torch.nn.functional.gelu(x)
+    torch.testing.assert_close(ours, theirs)
+    for mine, wanted in zip(
+        torch.autograd.grad(ours, x, weights), torch.autograd.grad(theirs, x, weights), strict=True
+    ):
+        torch.testing.assert_close(mine, wanted)
