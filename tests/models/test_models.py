@@ -6,9 +6,10 @@ import torch
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
 from budgetrec.models import Bert4Rec, ItemTable, SASRec
+from budgetrec.models.activations import gelu
 from budgetrec.models.bert4rec import HIDDEN
 from budgetrec.models.item_encoders import RowGradients
-from budgetrec.models.layers import Dropout, gelu, seed_dropout
+from budgetrec.models.layers import Dropout, seed_dropout
 
 NUM_ITEMS = 30
 KINDS = {

@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
+from budgetrec.models.activations import gelu
 from budgetrec.models.contract import SequenceModel
 
 
@@ -159,7 +160,7 @@ class FeatureEncoder(nn.Module):
         return self._project(self.features)
 
     def _project(self, features: Tensor) -> Tensor:
-        projected: Tensor = self.narrow(functional.gelu(self.widen((features - self.mean) / self.deviation)))
+        projected: Tensor = self.narrow(gelu(self.widen((features - self.mean) / self.deviation)))
         return projected
 
 

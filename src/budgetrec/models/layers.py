@@ -1,6 +1,5 @@
 """The parts that SASRec and BERT4Rec are made of."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,42 +9,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
+from budgetrec.models.activations import ACTIVATIONS
 from budgetrec.models.item_encoders import FeatureEncoder
 
-
-def gelu(x: Tensor) -> Tensor:
-    r"""Give $x \Phi(x)$ without oneDNN, which compiles and keeps a kernel for every shape that it meets.
-
-    Parts of batches come in hundreds of shapes: with torch's own, a run of BERT4Rec on MovieLens-1M grew by 0.8
-    GiB.
-
-    >>> gelu(torch.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.8413])
-    """
-    activated: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
-    return activated
-
-
-class _Gelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        cumulative = torch.erf(x * 0.5**0.5).add_(1).mul_(0.5)
-        ctx.save_for_backward(x, cumulative)
-        return x * cumulative
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        x, cumulative = ctx.saved_tensors
-        density = (x * x).mul_(-0.5).exp_().mul_((2 * math.pi) ** -0.5)
-        return density.mul_(x).add_(cumulative).mul_(grad)
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": functional.relu,
-    "gelu": gelu,
-    "silu": functional.silu,
-}
 NORMS = ("pre", "query")
 
 
