@@ -138,6 +138,11 @@ class Catalogue:
         weights[: self.num_certain] = 1.0
         return weights
 
+    @cached_property
+    def vectors(self) -> Tensor:
+        """The vectors of the classes looked at, (classes, d): the table, or a copy of the rows, made once."""
+        return self.table if self.ids is None else self.table[self.ids]
+
     def blocks(self, num_rows: int) -> Iterator[Block]:
         """Give the classes in blocks, so that (num_rows, width) probabilities have a bounded size."""
         most = max(64, _BLOCK_BYTES // (4 * num_rows))
@@ -149,12 +154,13 @@ class Catalogue:
             weight = self.weight if fold else 1.0
             for start in range(begin, end, most):
                 chosen = slice(start, min(start + most, end))
-                rows: slice | Tensor = chosen if self.ids is None else self.ids[chosen]
-                inverse_q = None if self.log_q is None else self.log_q[rows].neg().exp().float()
+                inverse_q = None
+                if self.log_q is not None:
+                    inverse_q = torch.from_numpy(1 / self.q[chosen]).float().to(self.table.device)
                 yield Block(
                     start=start,
                     fold=fold,
-                    vectors=self.table[rows].float(),
+                    vectors=self.vectors[chosen].float(),
                     inverse_q=inverse_q,
                     weight=weight,
                 )
