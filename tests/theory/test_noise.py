@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError
 from budgetrec.study.variance import Setting, World
@@ -51,6 +53,30 @@ def test_exact_moments_match_simulation_for_any_proposal(spread, tilt):
         assert shared[column] == pytest.approx(products.mean(), abs=slack)
         means = errors[0].mean(0) @ errors[1].mean(0)
         assert independent[column] == pytest.approx(means, abs=slack)
+
+
+@given(seed=st.integers(0, 1000), same=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_equal_classes_given_once_count_as_many(seed, same):
+    """T10, T11: kinds of classes with their counts give what the classes one by one give, to 1e-9."""
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(1, 6, 12)
+    positives = (4, 4 if same else 9)
+    counts[list(positives)] = 1
+    q = generator.dirichlet(np.full(12, 2.0))
+    q /= counts @ q
+    ladder = np.array([1.0, 8.0, 512.0])
+    nodes = quadrature_nodes(ladder)
+    kinds, classes = [], []
+    first = np.cumsum(counts) - counts
+    for positive in positives:
+        p = np.exp(1.5 * generator.standard_normal(12))
+        p /= counts @ p
+        kinds.append(Target.of(p, q, positive))
+        classes.append(Target.of(np.repeat(p, counts), np.repeat(q, counts), int(first[positive])))
+    given_once = shared_products(*kinds, q, nodes=nodes, num_negatives=ladder, counts=counts.astype(float))
+    one_by_one = shared_products(*classes, np.repeat(q, counts), nodes=nodes, num_negatives=ladder)
+    np.testing.assert_allclose(given_once, one_by_one, rtol=1e-9, atol=1e-12)
 
 
 def test_pair_products_are_the_large_k_limit_of_the_exact_moments():

@@ -201,7 +201,7 @@ def _target_curves(
     if not lead.any():
         return NOTHING, NOTHING
     square = np.einsum("td,td->t", layer.features, layer.features)
-    chance = _share(np.abs(lead), square)
+    chance = mix_chances(np.abs(lead), square)
     picks = generator.choice(len(lead), size=size, p=chance)
     second, drift = np.empty((size, len(k))), np.empty((size, len(k)))
     for row, index in enumerate(picks):
@@ -210,7 +210,7 @@ def _target_curves(
         second[row] = square[index] * moments.second
         drift[row] = square[index] * moments.example_product
     weight = 1 / (chance[picks] * len(lead))
-    values = _calibrate(k * second * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
+    values = calibrate(k * second * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
     mean_drift = weight @ drift / size
     return (
         _tabulate(float(lead.mean()), ladder, values),
@@ -238,7 +238,7 @@ def _pair_curves(
     if not lead.any():
         return NOTHING, NOTHING
     inner = (layer.features @ layer.features.T)[rows, columns]
-    chance = _share(np.abs(lead), np.abs(inner))
+    chance = mix_chances(np.abs(lead), np.abs(inner))
     picks = generator.choice(len(lead), size=size, p=chance)
     shared, apart = np.empty((size, len(k))), np.empty((size, len(k)))
     for row, pick in enumerate(picks):
@@ -248,19 +248,19 @@ def _pair_curves(
         products = shared_products(left, right, q, nodes=nodes, num_negatives=k)
         shared[row], apart[row] = inner[pick] * products[0], inner[pick] * products[1]
     weight = 1 / (chance[picks] * len(lead))
-    values = _calibrate(k * shared * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
+    values = calibrate(k * shared * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
     bias = np.maximum(weight @ apart / size, 0.0)
     shared_curve = _tabulate(scale * float(lead.mean()), ladder, scale * values)
     return shared_curve, _tabulate(0.0, ladder, bias)
 
 
-def _share(*importances: Floats) -> Floats:
+def mix_chances(*importances: Floats) -> Floats:
     """Mix importances evenly into the chances of a draw, so that none of them is ever rare."""
     chance: Floats = sum((part / part.sum() for part in importances), np.zeros(1)) / len(importances)
     return chance
 
 
-def _calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
+def calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
     """Give the mean of each column of `sampled`, corrected by how far `lead` came out from its `known` mean.
 
     The slope between them is fitted for each k: near 1 where k is large, so that the sampling error vanishes

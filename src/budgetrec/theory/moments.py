@@ -13,6 +13,9 @@ draws, $1/(D D') = \int_0^1 d\lambda\, (\lambda D + (1 - \lambda) D')^{-2}$ lead
 
 Nothing here is approximate except the quadrature: the trapezoid rule on a grid of $u$ with ratio $\sqrt 2$,
 whose error is below $10^{-8}$.
+
+Only sums over classes are needed, so classes with equal $q$ and $p$ can be given once with how many they are
+(`counts`, which need not be whole): a catalogue of millions becomes one of a thousand kinds.
 """
 
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ Floats = NDArray[np.float64]
 
 _RATIO = np.sqrt(2.0)
 _FRESH = 12
+_VANISHED = 1e-100  # its square is still a normal float
 
 # Gauss nodes for the mixing weight, drawn to both ends, where concentrated pairs need them.
 _S, _S_WEIGHTS = np.polynomial.legendre.leggauss(6)
@@ -66,14 +70,18 @@ def quadrature_nodes(num_negatives: Floats) -> Floats:
 def _damping(ratios: Floats, nodes: Floats) -> Floats:
     """Give exp(-u r) for every node (rows) and class: two rows of twelve are computed, the rest are squares.
 
-    Squaring doubles a rounding error; starting afresh every six squarings keeps it below 1e-14.
+    Squaring doubles a rounding error; starting afresh every six squarings keeps it below 1e-14. What has
+    vanished is set to 0: numbers too small for a normal float make the products ten times slower.
     """
     damping = np.empty((len(nodes), len(ratios)))
-    for row in range(len(nodes)):
-        if row % _FRESH < 2:
-            np.exp(-nodes[row] * ratios, out=damping[row])
+    for first in range(min(_FRESH, len(nodes))):
+        rows = damping[first::_FRESH]
+        if first < 2:
+            np.exp(-np.outer(nodes[first::_FRESH], ratios), out=rows)
         else:
-            np.multiply(damping[row - 2], damping[row - 2], out=damping[row])
+            before = damping[first - 2 :: _FRESH][: len(rows)]
+            np.multiply(before, before, out=rows)
+        rows *= rows > _VANISHED
     return damping
 
 
@@ -97,8 +105,12 @@ class TargetMoments:
     example_product: Floats
 
 
-def target_moments(target: Target, q: Floats, *, nodes: Floats, num_negatives: Floats) -> TargetMoments:
+def target_moments(
+    target: Target, q: Floats, *, nodes: Floats, num_negatives: Floats, counts: Floats | None = None
+) -> TargetMoments:
     r"""Moments of the error of one target, exact for every k of the ladder `num_negatives` (T10).
+
+    Class j of the arrays stands for `counts[j]` equal ones (1 each if left out, and 1 at the positive).
 
     With $\varphi(u) = \sum_j q_j e^{-u r_j}$ and $u$ the `nodes`,
 
@@ -118,10 +130,11 @@ def target_moments(target: Target, q: Floats, *, nodes: Floats, num_negatives: F
     True
     """
     p, r, k = target.probabilities, target.ratios, num_negatives
+    many = np.ones_like(q) if counts is None else counts
     damping = _damping(r, nodes)
-    sums = damping @ np.stack([q, p, p * r], axis=1)
+    sums = damping @ (np.stack([q, p, p * r], axis=1) * many[:, None])
     phi, first, own = sums[:, 0], sums[:, 1], sums[:, 2]
-    squares = (damping * damping) @ (p * p)
+    squares = (damping * damping) @ (many * p * p)
     one = _transform_powers(phi, target.positive_probability, nodes, k, 1)
     two = _transform_powers(phi, target.positive_probability, nodes, k, 2)
     measure = np.log(_RATIO) * nodes  # du on the logarithmic grid
@@ -131,12 +144,12 @@ def target_moments(target: Target, q: Floats, *, nodes: Floats, num_negatives: F
         k * one * (2 * own)[:, None] + k * (k - 1) * two * (squares + first * first)[:, None]
     )
     p_y = target.positive_probability
-    residual = float(p @ p) + (1 - p_y) ** 2  # ||p - y||^2
+    residual = float((many * p) @ p) + (1 - p_y) ** 2  # ||p - y||^2
     mean_weight = (k * (one * measure[:, None])).T @ damping + k[:, None] * below  # (ladder, K)
     # The positive's weight uses phi^k, not phi^(k-1): its term is not one of the draws.
     mean_weight[:, target.positive] = k * (measure @ (one * phi[:, None]) + below)
     drift = mean_weight - 1
-    product = drift @ (p * p) - p_y * (1 - p_y) * drift[:, target.positive]
+    product = drift @ (many * p * p) - p_y * (1 - p_y) * drift[:, target.positive]
     # ||eps||^2 = ||p'' - y||^2 - ||p - y||^2 - 2 <p - y, eps>
     return TargetMoments(
         second=to_label - residual - 2 * product, mean_weight=mean_weight, example_product=product
@@ -144,12 +157,19 @@ def target_moments(target: Target, q: Floats, *, nodes: Floats, num_negatives: F
 
 
 def shared_products(
-    left: Target, right: Target, q: Floats, *, nodes: Floats, num_negatives: Floats
+    left: Target,
+    right: Target,
+    q: Floats,
+    *,
+    nodes: Floats,
+    num_negatives: Floats,
+    counts: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     r"""Give the expected products of two targets' errors: with shared draws and with independent ones (T11).
 
     The first array is $E\langle\epsilon_t, \epsilon_{t'}\rangle$ over one set of $k$ draws, the second
     $\langle E\epsilon_t, E\epsilon_{t'}\rangle$, what is left between independent sets; an entry for each k.
+    Class j of the arrays stands for `counts[j]` equal ones (1 each if left out, and 1 at both positives).
 
     A target with itself gives back its own second moment:
 
@@ -160,16 +180,17 @@ def shared_products(
     >>> bool(np.allclose(shared, alone, rtol=1e-6))
     True
     """
-    mine = target_moments(left, q, nodes=nodes, num_negatives=num_negatives)
-    theirs = target_moments(right, q, nodes=nodes, num_negatives=num_negatives)
+    many = np.ones_like(q) if counts is None else counts
+    mine = target_moments(left, q, nodes=nodes, num_negatives=num_negatives, counts=many)
+    theirs = target_moments(right, q, nodes=nodes, num_negatives=num_negatives, counts=many)
     to_labels = sum(
-        weight * _label_product(left, right, q, nodes=nodes, k=num_negatives, mix=mix)
+        weight * _label_product(left, right, q, many, nodes=nodes, k=num_negatives, mix=mix)
         for mix, weight in zip(_MIXES, _MIX_WEIGHTS, strict=True)
     )
     p, p_other = _residual(left), _residual(right)  # p - y
-    drift = (mine.mean_weight - 1) * _softmax(left)  # E eps, (ladder, K)
+    drift = (mine.mean_weight - 1) * (many * _softmax(left))  # E eps, (ladder, K)
     drift_other = (theirs.mean_weight - 1) * _softmax(right)
-    shared = to_labels - p @ p_other - drift @ p_other - drift_other @ p
+    shared = to_labels - (many * p) @ p_other - drift @ p_other - drift_other @ (many * p)
     independent: Floats = np.einsum("lk,lk->l", drift, drift_other)
     return shared, independent
 
@@ -186,15 +207,17 @@ def _residual(target: Target) -> Floats:
     return whole
 
 
-def _label_product(left: Target, right: Target, q: Floats, *, nodes: Floats, k: Floats, mix: float) -> Floats:
+def _label_product(
+    left: Target, right: Target, q: Floats, many: Floats, *, nodes: Floats, k: Floats, mix: float
+) -> Floats:
     """Give E<p'' - y, p''' - y'> with 1/(D D') replaced by (mix D + (1 - mix) D')^-2."""
     p, other = left.probabilities, right.probabilities
     ratios = mix * left.ratios + (1 - mix) * right.ratios
     positive = mix * left.positive_probability + (1 - mix) * right.positive_probability
     damping = _damping(ratios, nodes)
-    sums = damping @ np.stack([q, p, other, p * right.ratios], axis=1)
+    sums = damping @ (np.stack([q, p, other, p * right.ratios], axis=1) * many[:, None])
     phi, first, first_other, own = sums.T
-    squares = (damping * damping) @ (p * other)
+    squares = (damping * damping) @ (many * p * other)
     same = float(left.positive == right.positive)
     at_theirs = p[right.positive] * damping[:, right.positive]
     at_mine = other[left.positive] * damping[:, left.positive]

@@ -1,0 +1,208 @@
+r"""The class noise measured directly: draw negatives for the probe's own targets and look at the errors.
+
+All targets meet one set of $k$ negatives. With $\epsilon_t = p''_t - p_t$, the squared norm of
+$\sum_t w_t \epsilon_t x_t^\top$, less what pairs of one sequence add to it, measures $V_p(k)$, those pairs
+measure $V_s(k)$, and the targets alone $V_x(k)$. Errors are dense, but outside of the drawn classes and the
+positives they are $-p$, whose products are known.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from budgetrec.probe.catalogue import Catalogue
+from budgetrec.probe.products import Products
+from budgetrec.probe.sample import Slab
+from budgetrec.samplers.alias import AliasTable
+from budgetrec.theory.noise import NoiseConstants
+
+Floats = NDArray[np.float64]
+
+CHECKED = (32, 128, 512)
+PARTS = ("shared_class", "sequence_class", "target_class")
+_NUM_REPEATS = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The class noise of one kind of pair at one k: as drawn, with its standard error, and by the law.
+
+    `part` names the curve of `NoiseConstants`: pairs that share negatives between sequences (`shared_class`)
+    or within one (`sequence_class`), or a target alone (`target_class`).
+    """
+
+    part: str
+    num_negatives: int
+    measured: float
+    standard_error: float
+    law: float
+
+    @property
+    def relative_error(self) -> float:
+        """How far the law is above what was measured, as a share of it."""
+        return self.law / self.measured - 1 if self.measured else math.inf
+
+
+def check_law(
+    products: Products,
+    catalogue: Catalogue,
+    constants: NoiseConstants,
+    *,
+    generator: torch.Generator,
+    num_negatives: tuple[int, ...] = CHECKED,
+    num_repeats: int = _NUM_REPEATS,
+) -> tuple[Check, ...]:
+    """Measure every part of the class noise at every k of `num_negatives` and set the law beside it."""
+    simulation = _Simulation(products, catalogue)
+    checks = []
+    for k in num_negatives:
+        noise = np.stack([simulation.draw(k, generator) for _ in range(num_repeats)])
+        for column, part in enumerate(PARTS):
+            if part == "sequence_class" and not simulation.has_siblings:
+                continue
+            checks.append(
+                Check(
+                    part=part,
+                    num_negatives=k,
+                    measured=float(noise[:, column].mean()),
+                    standard_error=float(noise[:, column].std(ddof=1) / math.sqrt(num_repeats)),
+                    law=float(getattr(constants, part)(k)),
+                )
+            )
+    return tuple(checks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Set:
+    """The targets of all sequences of one size, and what no draw changes about them."""
+
+    weights: Floats  # (count,), of a target
+    pair_weights: Floats  # (count,)
+    rows: Tensor  # (count, size)
+    targets: Tensor
+    inner: Tensor  # (count, size, size), x . x'
+    overlap: Tensor  # p . p'
+    at_targets: Tensor  # p at the positives
+    first: Tensor  # (count, size), the first target of the sequence with the same positive
+
+
+class _Simulation:
+    """Draws sets of negatives for all targets of a sample."""
+
+    def __init__(self, products: Products, catalogue: Catalogue) -> None:
+        sample = products.sample
+        device = sample.states.device
+        self._sample, self._catalogue = sample, catalogue
+        self._drawn_to = products.drawn_to
+        self._log_z = products.log_z.float()[:, None]
+        self._positive = torch.from_numpy(products.positive).float().to(device)
+        self._weighted = sample.states * torch.from_numpy(sample.weights).float().to(device)[:, None]
+        self._sets = [self._prepare(products, slab) for slab in sample.slabs()]
+        lengths = sample.lengths.astype(np.float64)
+        self._num_pairs = lengths.sum() ** 2 - np.square(lengths).sum()
+        self._num_siblings = len(lengths) * lengths.mean() * (lengths.mean() - 1)
+        self.has_siblings = bool(self._num_siblings > 0)
+        # The positives' classes, and what all targets' softmaxes put there: sum_t w_t p_tj x_t.
+        self._classes, self._place = torch.unique(sample.targets, return_inverse=True)
+        self._mass = torch.cat(
+            [self._softmax(part).T @ self._weighted for part in torch.split(self._classes, 1024)]
+        )
+        self._alias = None if catalogue.log_q is None else AliasTable(catalogue.log_q.exp().cpu().numpy())
+
+    def _prepare(self, products: Products, slab: Slab) -> _Set:
+        sample = self._sample
+        rows = torch.from_numpy(slab.rows).to(sample.states.device)
+        found = products.slab_products(slab)
+        targets = sample.targets[rows]
+        vectors = self._catalogue.table[targets].float()
+        logits = torch.bmm(sample.states[rows], vectors.transpose(1, 2))
+        return _Set(
+            weights=sample.lengths[slab.sequences] / slab.size,
+            pair_weights=sample.pair_weights[slab.sequences],
+            rows=rows,
+            targets=targets,
+            inner=torch.from_numpy(found.inner).to(rows.device),
+            overlap=torch.from_numpy(found.overlap).float().to(rows.device),
+            at_targets=(logits - self._log_z[rows]).exp(),
+            first=(targets[:, :, None] == targets[:, None, :]).int().argmax(2),
+        )
+
+    def draw(self, k: int, generator: torch.Generator) -> Floats:
+        """Draw one set of k negatives; give what it says of V_p, V_s and V_x."""
+        sample = self._sample
+        ids, times = torch.unique(self._negatives(k, generator), return_counts=True)
+        p = self._softmax(ids)
+        ratios = p * (times / k / self._q(ids))
+        ratios.masked_fill_(sample.targets[:, None] == ids, 0.0)
+        total = ratios.sum(1) + self._positive
+        drawn = ratios.div_(total[:, None])  # p'' at the drawn classes
+        at_own = self._positive / total  # p'' at the positive
+        whole = self._whole(ids, p, drawn, at_own)
+        inside, siblings, alone = 0.0, 0.0, 0.0
+        for each in self._sets:
+            products = self._within(each, ids, p, drawn, at_own)
+            pairs, diagonal = products.sum((1, 2)), np.einsum("sii->s", products)
+            inside += float(each.weights**2 @ pairs)
+            siblings += float(each.pair_weights @ (pairs - diagonal))
+            alone += float(each.weights @ diagonal)
+        return np.array(
+            [
+                (whole - inside) / self._num_pairs,
+                siblings / self._num_siblings if self.has_siblings else 0.0,
+                alone / sample.lengths.sum(),
+            ]
+        )
+
+    def _negatives(self, k: int, generator: torch.Generator) -> Tensor:
+        if self._alias is not None:
+            drawn = self._alias.draw((k,), generator)
+        else:
+            drawn = torch.randint(
+                self._catalogue.num_items, (k,), generator=generator, device=generator.device
+            )
+        return drawn.to(self._sample.states.device)
+
+    def _softmax(self, ids: Tensor) -> Tensor:
+        vectors = self._catalogue.table[ids].float()
+        return torch.mm(self._sample.states, vectors.T).sub_(self._log_z).exp_()
+
+    def _q(self, ids: Tensor) -> Tensor | float:
+        if self._catalogue.log_q is None:
+            return 1 / self._catalogue.num_items
+        return self._catalogue.log_q[ids].exp().float()
+
+    def _whole(self, ids: Tensor, p: Tensor, drawn: Tensor, at_own: Tensor) -> float:
+        """Give the squared norm of the sum over all targets."""
+        mass = p.T @ self._weighted
+        found = drawn.T @ self._weighted  # sum of p'' where drawn
+        # A drawn class that is a positive of any target is counted with the positives.
+        place = torch.searchsorted(self._classes, ids).clamp_(max=len(self._classes) - 1)
+        both = self._classes[place] == ids
+        positives = torch.zeros_like(self._mass).index_add_(0, self._place, self._weighted * at_own[:, None])
+        positives.index_add_(0, place[both], found[both])
+        elsewhere = self._drawn_to - _square(self._mass) - _square(mass[~both])  # there the error is -p
+        return _square(positives - self._mass) + _square(found[~both] - mass[~both]) + elsewhere
+
+    def _within(self, own: _Set, ids: Tensor, p: Tensor, drawn: Tensor, at_own: Tensor) -> Floats:
+        """Give the products of every two targets of each sequence, times x . x'."""
+        count = len(ids)
+        # A positive's column is that of the drawn class, or one that is shared by all targets of the sequence
+        # with the same positive.
+        column = torch.searchsorted(ids, own.targets).clamp_(max=count - 1)
+        column = torch.where(ids[column] == own.targets, column, count + own.first)
+        used = torch.zeros_like(own.targets, dtype=torch.bool).scatter_(1, own.first, column >= count)
+        seen = torch.cat([p[own.rows], own.at_targets * used[:, None, :]], 2)
+        found = torch.cat([drawn[own.rows], torch.zeros_like(own.at_targets)], 2)
+        found.scatter_add_(2, column[:, :, None], at_own[own.rows][:, :, None])
+        error = found - seen
+        gram = torch.bmm(error, error.transpose(1, 2)) + own.overlap - torch.bmm(seen, seen.transpose(1, 2))
+        products: Floats = (gram * own.inner).double().cpu().numpy()
+        return products
+
+
+def _square(matrix: Tensor) -> float:
+    return float(torch.sum(matrix * matrix))

@@ -1,0 +1,198 @@
+"""Measure the gradient noise of a model on its data, for the noise law to predict that of every (n, k, G)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from budgetrec.data.store import Dataset
+from budgetrec.errors import ArgumentError
+from budgetrec.evaluation.ranking import evaluating
+from budgetrec.models.contract import SequenceModel
+from budgetrec.probe.catalogue import Catalogue
+from budgetrec.probe.check import Check, check_law
+from budgetrec.probe.curves import measure_curves
+from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading
+from budgetrec.probe.products import Products, sum_products
+from budgetrec.probe.sample import TargetSample, draw_targets
+from budgetrec.theory.noise import NoiseConstants
+
+_TITLES = {
+    "example_sequence": "example noise, a sequence   C_y",
+    "example_target": "example noise, a target     C_y",
+    "gradient": "true gradient         ||grad F||^2",
+    "shared_class": "class noise, shared         C_p",
+    "sequence_class": "class noise, in a sequence  C_p",
+    "target_class": "class noise, a target       C_x",
+    "rho": "catalogue / likely classes  rho",
+    "mean_targets": "targets a sequence",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseProbe:
+    r"""What the noise law needs to know of a model and its data, and how well it is known.
+
+    `constants` goes into `predict_noise`, with `num_targets` as `mean_targets` times the batch size. The
+    estimates are its leading orders: `example_sequence` and `example_target` are C_y counted by sequences and
+    by targets, `shared_class` and `sequence_class` C_p between and within sequences, `target_class` C_x,
+    `gradient` $\|\nabla F\|^2$, `rho` the mean of $\sum_i p_i^2 / q_i$ over targets (and `rho_median`).
+    `check` sets the law beside class noise that was drawn.
+    """
+
+    constants: NoiseConstants
+    example_sequence: Estimate
+    example_target: Estimate
+    gradient: Estimate
+    shared_class: Estimate
+    sequence_class: Estimate
+    target_class: Estimate
+    rho: Estimate
+    rho_median: float
+    mean_targets: Estimate
+    num_targets: int
+    num_sequences: int
+    num_items: int
+    num_classes: int
+    check: tuple[Check, ...]
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The leading constants by name."""
+        return {name: getattr(self, name) for name in CONSTANTS}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything but the curves, for JSON; what is not finite becomes None."""
+        checks = [asdict(each) | {"relative_error": each.relative_error} for each in self.check]
+        numbers = {"num_targets", "num_sequences", "num_items", "num_classes", "rho_median"}
+        return {
+            **{name: _finite(asdict(each)) for name, each in self.estimates.items()},
+            **{name: getattr(self, name) for name in sorted(numbers)},
+            "check": [_finite(each) for each in checks],
+        }
+
+    def __str__(self) -> str:
+        """Give a table of constants and checks."""
+        seen = f"{self.num_classes:,} of {self.num_items:,}" if self.num_classes < self.num_items else "all"
+        lines = [
+            f"{self.num_targets:,} targets of {self.num_sequences:,} sequences, {seen} items",
+            f"{'':38}{'value':>10}  95% interval",
+        ]
+        for name, each in self.estimates.items():
+            sampled = f"  ({each.class_error:.2g} of sampling classes)" if each.class_error else ""
+            lines.append(f"{_TITLES[name]:38}{each.value:>10.4g}  {each.low:.4g} to {each.high:.4g}{sampled}")
+        lines.append(f"{'  median':38}{self.rho_median:>10.4g}")
+        if self.check:
+            lines.append(f"{'class noise, drawn':22}{'k':>6}{'measured':>12}{'+-':>10}{'law':>11}{'off':>7}")
+        lines += [
+            f"{each.part:22}{each.num_negatives:>6}{each.measured:>12.4g}{each.standard_error:>10.2g}"
+            f"{each.law:>11.4g}{each.relative_error:>7.0%}"
+            for each in self.check
+        ]
+        return "\n".join(lines)
+
+
+def measure_noise(
+    model: SequenceModel,
+    dataset: Dataset,
+    *,
+    log_q: Tensor | None = None,
+    num_targets: int = 2048,
+    max_length: int | None = None,
+    windows: str = "last",
+    generator: torch.Generator,
+    last_only: bool = False,
+    max_classes: int = 1_000_000,
+    report: Callable[[str], None] | None = None,
+) -> NoiseProbe:
+    """Measure the constants of the noise law on about `num_targets` targets of random training sequences.
+
+    Negatives are taken to be drawn from `log_q` (K,), uniformly if left out. `max_length`, `windows` and
+    `last_only` are as in training. Of a catalogue of more than `max_classes` items a uniform sample of
+    classes is looked at, and its error is in the intervals. The model is probed in evaluation mode and left
+    in the mode it was in; everything random comes from `generator`, one of the CPU. `report` hears what is
+    being done.
+    """
+    if model.num_items != dataset.num_items:
+        raise ArgumentError(
+            f"the model knows {model.num_items:,} items and the dataset has {dataset.num_items:,}; "
+            "probe a model on the dataset it is trained on."
+        )
+    tell = report or (lambda stage: None)
+    with evaluating(model):
+        tell(f"encoding sequences for {num_targets:,} targets")
+        sample = draw_targets(
+            model,
+            dataset,
+            num_targets=num_targets,
+            max_length=model.max_length if max_length is None else max_length,
+            windows=windows,
+            last_only=last_only,
+            generator=generator,
+        )
+        return measure_layer(
+            sample,
+            model.item_table().detach(),
+            log_q=log_q,
+            max_classes=max_classes,
+            generator=generator,
+            report=tell,
+        )
+
+
+@torch.inference_mode()
+def measure_layer(
+    sample: TargetSample,
+    table: Tensor,
+    *,
+    log_q: Tensor | None = None,
+    max_classes: int = 1_000_000,
+    generator: torch.Generator,
+    report: Callable[[str], None] = lambda stage: None,
+) -> NoiseProbe:
+    """Measure the constants from targets with their states and the vectors (K, d) of all items."""
+    catalogue = Catalogue.of(table, log_q, sample, max_classes=max_classes, generator=generator)
+    report(f"softmax of {len(sample.targets):,} targets over {catalogue.num_classes:,} items")
+    products = sum_products(sample, catalogue)
+    estimates = measure_leading(products, catalogue)
+    report("class noise at every k")
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    constants = measure_curves(
+        products,
+        catalogue,
+        {name: each.value for name, each in estimates.items()},
+        generator=np.random.default_rng(seed),
+    )
+    report("checking the law on drawn negatives")
+    return NoiseProbe(
+        constants=constants,
+        **estimates,
+        rho_median=_median_rho(products),
+        num_targets=len(sample.targets),
+        num_sequences=len(sample.lengths),
+        num_items=catalogue.num_items,
+        num_classes=catalogue.num_classes,
+        check=check_law(products, catalogue, constants, generator=generator),
+    )
+
+
+def _median_rho(products: Products) -> float:
+    """Give the median over targets, each counted by its weight."""
+    sample = products.sample
+    rho = np.empty(len(sample.targets))
+    for slab in sample.slabs():
+        rho[slab.rows] = products.slab_products(slab).rho
+    order = np.argsort(rho)
+    below = np.cumsum(sample.weights[order])
+    return float(rho[order][np.searchsorted(below, below[-1] / 2)])
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
