@@ -93,5 +93,5 @@ def test_every_preset_is_valid(name):
 
 def test_an_unknown_preset_lists_the_known_ones():
     """The sentence names them all."""
-    with pytest.raises(ArgumentError, match="sasrec-ml1m, bert4rec-ml1m"):
-        preset("sasrec")
+    with pytest.raises(ArgumentError, match=r"sasrec-ml1m, bert4rec-ml1m.* Did you mean 'sasrec-ml1m'"):
+        preset("sasrec-ml1")

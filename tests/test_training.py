@@ -19,6 +19,7 @@ from budgetrec.data import demo
 from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, TrainingError
+from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.evaluation.metrics import ndcg
 from budgetrec.evaluation.ranking import rank_targets
 from budgetrec.runs import BEST, LAST, Run
@@ -354,6 +355,16 @@ def test_a_run_that_has_ended_says_so(dataset, tmp_path):
     with pytest.raises(TrainingError, match="has 3 steps already, so with epochs 2, steps 2 nothing is left"):
         resume(tmp_path / "run", steps=2)
     assert (tmp_path / "run" / "run.toml").read_text() == before
+
+
+def test_an_evaluation_does_not_outlive_its_weights(dataset, tmp_path):
+    """Going on takes away what was evaluated before; coming back without a step leaves it."""
+    run = train(dataset, tmp_path / "run", config(steps=3))
+    evaluate(run).save(run.folder)
+    resume(run.folder)
+    assert list(run.folder.glob("evaluation-*"))
+    resume(run.folder, steps=5)
+    assert not list(run.folder.glob("evaluation-*"))
 
 
 def test_patience_and_the_best_weights_survive_an_interrupt(dataset, tmp_path):

@@ -24,9 +24,9 @@ def setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def _choose(section: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ArgumentError(f"{section} {name} is {value!r}; pass one of {', '.join(choices)}.")
+        raise ArgumentError(f"{name} is {value!r}; pass one of {', '.join(choices)}.")
 
 
 def _positive(**values: float | None) -> None:
@@ -65,7 +65,7 @@ class ModelConfig:
     last_rate: float = setting(0.1, "BERT4Rec: share of sequences whose last item alone is hidden.")
 
     def __post_init__(self) -> None:
-        _choose("model", "model", self.model, ("sasrec", "bert4rec"))
+        _choose("model", self.model, ("sasrec", "bert4rec"))
         _positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
         _positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
         _share(mask_rate=self.mask_rate, last_rate=self.last_rate)
@@ -97,10 +97,10 @@ class ObjectiveConfig:
     bucket_items: int = setting(256, "SCE: items of a bucket.")
 
     def __post_init__(self) -> None:
-        _choose("objective", "objective", self.objective, OBJECTIVES)
-        _choose("objective", "sampler", self.sampler, SAMPLERS)
-        _choose("objective", "sharing", self.sharing, ("batch", "sequence", "target"))
-        _choose("objective", "correction", self.correction, CORRECTIONS)
+        _choose("objective", self.objective, OBJECTIVES)
+        _choose("sampler", self.sampler, SAMPLERS)
+        _choose("sharing", self.sharing, ("batch", "sequence", "target"))
+        _choose("correction", self.correction, CORRECTIONS)
         _share(calibration=self.calibration)
         _positive(temperature=self.temperature)
         _not_negative(popularity_power=self.popularity_power)
@@ -126,9 +126,9 @@ class OptimizerConfig:
     clip_norm: float | None = setting(None, "Shorten longer gradients to this norm. [default: never]")
 
     def __post_init__(self) -> None:
-        _choose("optimizer", "optimizer", self.optimizer, ("sgd", "momentum", "adam", "adamw", "adagrad"))
-        _choose("optimizer", "table_updates", self.table_updates, ("auto", "dense", "row-sparse"))
-        _choose("optimizer", "schedule", self.schedule, ("constant", "linear", "cosine", "inverse-sqrt"))
+        _choose("optimizer", self.optimizer, ("sgd", "momentum", "adam", "adamw", "adagrad"))
+        _choose("table_updates", self.table_updates, ("auto", "dense", "row-sparse"))
+        _choose("schedule", self.schedule, ("constant", "linear", "cosine", "inverse-sqrt"))
         _positive(learning_rate=self.learning_rate, clip_norm=self.clip_norm)
         _not_negative(warmup_steps=self.warmup_steps, weight_decay=self.weight_decay, momentum=self.momentum)
         for name in ("beta1", "beta2"):
@@ -165,18 +165,21 @@ class TrainingConfig:
     compile: bool = setting(False, "Compile the model with torch.compile.")
     tensorboard: bool = setting(False, "Write TensorBoard events too (extra: tensorboard).")
     device: str = setting("auto", "auto, cpu or cuda.")
+    threads: int | None = setting(
+        None, "CPU threads; 1 is best where other work keeps the cores busy. [default: torch's choice]"
+    )
     seed: int = setting(0, "Decides weights, order, negatives and dropout.")
 
     def __post_init__(self) -> None:
-        _choose("training", "targets", self.targets, ("all", "last"))
-        _choose("training", "windows", self.windows, ("last", "all"))
-        _choose("training", "metric", self.metric, METRICS)
-        _choose("training", "precision", self.precision, PRECISIONS)
-        _choose("training", "device", self.device, ("auto", "cpu", "cuda"))
+        _choose("targets", self.targets, ("all", "last"))
+        _choose("windows", self.windows, ("last", "all"))
+        _choose("metric", self.metric, METRICS)
+        _choose("precision", self.precision, PRECISIONS)
+        _choose("device", self.device, ("auto", "cpu", "cuda"))
         _positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
         _positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
         _positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
-        _positive(checkpoint_seconds=self.checkpoint_seconds)
+        _positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads)
         if not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed is {self.seed}; pass an integer from 0 to 2^63 - 1.")
 

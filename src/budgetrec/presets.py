@@ -3,6 +3,7 @@
 Each names its source. Where a source leaves something out, the defaults of `config.py` stand.
 """
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -148,5 +149,7 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
 def preset(name: str) -> Mapping[str, Any]:
     """Look settings up by the name of their preset."""
     if name not in PRESETS:
-        raise ArgumentError(f"preset is {name!r}; pass one of {', '.join(PRESETS)}.")
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ArgumentError(f"preset is {name!r}; pass one of {', '.join(PRESETS)}.{hint}")
     return PRESETS[name][1]

@@ -101,7 +101,9 @@ def _rows_of(dataset: Dataset, users: Sequence[object] | None) -> NDArray[np.int
 
 def _take_in(run: Run, path: Path | str) -> pl.Series:
     """Extend the model by the items of a file that it does not know; give the labels of all."""
-    labels, features = read_features_file(path)
+    labels, features = read_features_file(
+        path, item_column=run.dataset.info.get("source", {}).get("columns", {}).get("item")
+    )
     known = run.dataset.item_labels.cast(pl.String)
     new = ~labels.cast(pl.String).is_in(known.implode())
     if run.features is None or not isinstance(run.network, EncodedModel):

@@ -55,6 +55,7 @@ class Run:
     dataset: Dataset
     metrics: pl.DataFrame
     network: SequenceModel  # as it was trained
+    best_step: int | None  # of the weights that it holds
     features: Tensor | None
 
     @property
@@ -93,13 +94,16 @@ class Run:
         if (folder / FEATURES).is_file():
             features = load_checkpoint(folder / FEATURES)[0]["features"]
         model = build_model(config.model, dataset.num_items, features=features, generator=torch.Generator())
+        best_step = None
         if weights is not None:
-            load_model_tensors(model, load_checkpoint(folder / weights)[0], folder / weights)
+            tensors, state = load_checkpoint(folder / weights)
+            load_model_tensors(model, tensors, folder / weights)
+            best_step = int(state["step"])
         try:
             metrics = pl.read_parquet(folder / METRICS_FILE)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise TrainingError(f"{folder / METRICS_FILE} cannot be read: {error}. Train again.") from error
-        return cls(folder, config, dataset, metrics, model.eval(), features)
+        return cls(folder, config, dataset, metrics, model.eval(), best_step, features)
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:

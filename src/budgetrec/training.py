@@ -127,6 +127,8 @@ def resume(
         trainer = _Trainer(run.dataset, folder, config, run.features, watcher or Watcher())
         trainer.take_up()
     if not trainer.finished():
+        for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
+            evaluation.unlink()
         write_run(folder, config, run.dataset, run.features)
     elif settings:
         raise TrainingError(
@@ -148,6 +150,8 @@ class _Trainer:
         training, optimizer = config.training, config.optimizer
         self.dataset, self.folder, self.config, self.features = dataset, folder, config, features
         self.watcher = watcher
+        if training.threads is not None:
+            torch.set_num_threads(training.threads)
         self.fabric = _make_fabric(training)
         self.device = self.fabric.device
         reset_peak(self.device)

@@ -60,7 +60,7 @@ def test_a_run_goes_on_with_resume(budgetrec, data, tmp_path):
 def test_a_run_can_be_repeated_from_its_own_file(budgetrec, data, tmp_path):
     """`--config run.toml` gives the same settings, and flags win over it."""
     budgetrec("train", data / "dataset", "-o", tmp_path / "first", *FLAGS, "--epochs", 1)
-    again = ("train", data / "dataset", "--config", tmp_path / "first" / "run.toml")
+    again = ("train", "--config", tmp_path / "first" / "run.toml")
     assert budgetrec(*again, "-o", tmp_path / "second").code == 0
     assert budgetrec(*again, "-o", tmp_path / "third", "--epochs", 2).code == 0
     first, second, third = (
@@ -235,3 +235,21 @@ def test_an_evaluation_never_overwrites_other_files(budgetrec, refused, data, tm
     assert "exists already" in refused(
         "evaluate", tmp_path / "run", "--output", tmp_path / "run" / "run.toml"
     )
+
+
+def test_weights_that_never_got_better_are_told(budgetrec, data, tmp_path):
+    """When the untrained model was the best, the command says so."""
+    arguments = (
+        "train",
+        data / "dataset",
+        "-o",
+        tmp_path / "run",
+        *FLAGS,
+        "--steps",
+        1,
+        "--metric",
+        "ndcg@10",
+    )
+    answer = budgetrec(*arguments, "--optimizer", "sgd", "--learning-rate", "1e-12")
+    assert answer.code == 0, answer.err
+    assert "No evaluation did better than the untrained model" in answer.out

@@ -60,7 +60,8 @@ def run(arguments: list[str]) -> int:
         if error.format_message().startswith("Usage:"):  # a group without a command: help, not an error
             stderr.print(error.format_message())
             return 2
-        print_error(f"{error.format_message().rstrip('.')}. Try --help.")
+        told = error.format_message().rstrip(".")
+        print_error(f"{told}{'' if told.endswith('?') else '.'} Try --help.")
         return 2
     except (KeyboardInterrupt, typer.Abort):
         return _tell_interrupt()

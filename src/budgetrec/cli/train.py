@@ -1,6 +1,7 @@
 """`budgetrec train`: from a prepared dataset to a run."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stderr, stdout, training_bar
 from budgetrec.config import RunConfig, all_settings, read_toml
-from budgetrec.errors import ArgumentError, ConfigError
+from budgetrec.errors import ArgumentError, ConfigError, TrainingError
 from budgetrec.presets import PRESETS, preset
 from budgetrec.tracking import Watcher
 
@@ -88,14 +89,18 @@ def train(
 
     Flags win over --config, which wins over --preset, which wins over the defaults.
     """
-    watcher = _Bar()
+    watcher = _Bar(threads_chosen="threads" in settings or "OMP_NUM_THREADS" in os.environ)
     if resume is not None:
         given = {"--output": output, "--preset": preset_name, "--config": config}
         _refuse_with_resume({**given, "--item-features": item_features, "--overwrite": overwrite or None})
+        if not (resume / "run.toml").is_file():  # before the slow start
+            raise TrainingError(f"{resume} is not a run: it has no run.toml. Make one with budgetrec train.")
         from budgetrec import training
 
         run = training.resume(resume, dataset=dataset, watcher=watcher, **settings)
     else:
+        if dataset is None and config is not None:
+            dataset = _dataset_of(config)
         if dataset is None or output is None:
             raise ArgumentError(
                 "a dataset and --output are needed, or --resume. Try: budgetrec train DATASET -o RUN"
@@ -107,11 +112,15 @@ def train(
             chosen = _from_file(chosen, config, has_features=item_features is not None)
         chosen = chosen.replaced(settings)
         chosen.refuse_unused(settings)
+        from budgetrec.data.store import Dataset
+        from budgetrec.files import check_free
+
+        if not overwrite:
+            check_free(output, overwrite=False, files=())
+        opened = Dataset.open(dataset)  # before the slow start
         from budgetrec import training
         from budgetrec.data.features import read_item_features
-        from budgetrec.data.store import Dataset
 
-        opened = Dataset.open(dataset)
         features = None if item_features is None else read_item_features(item_features, opened)
         run = training.train(opened, output, chosen, features=features, overwrite=overwrite, watcher=watcher)
     _tell(run, as_json=as_json)
@@ -123,6 +132,12 @@ def _refuse_with_resume(given: dict[str, object]) -> None:
             raise ArgumentError(
                 f"--resume goes on with a run as it was, so {name} cannot be given with it. Leave it out."
             )
+
+
+def _dataset_of(path: Path) -> Path | None:
+    """Find the dataset in the file of a run."""
+    source = read_toml(path).get("dataset")
+    return Path(source["path"]) if isinstance(source, dict) and "path" in source else None
 
 
 def _from_file(chosen: RunConfig, path: Path, *, has_features: bool) -> RunConfig:
@@ -153,17 +168,25 @@ def _tell(run: Any, *, as_json: bool) -> None:
         f"Best {metric} {best[metric]:.4f} on the validation part at step {best['step']:,} "
         f"(validation loss {best['val_loss']:.4f})."
     )
+    if best["step"] == 0:
+        stdout.print(
+            "No evaluation did better than the untrained model: train longer, or change --learning-rate."
+        )
     stdout.print(f"Saved in {run.folder}. Next: budgetrec evaluate {run.folder}")
 
 
 class _Bar(Watcher):
     """Shows a bar on a terminal, and a line an evaluation elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, threads_chosen: bool) -> None:
         self._bar: Any = None
+        self._threads_chosen = threads_chosen
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
+        # Threads that wait for each other can take a hundred times as long.
+        if not self._threads_chosen and os.getloadavg()[0] > 0.75 * (os.cpu_count() or 1):
+            stderr.print("Other work keeps this machine busy; --threads 1 may be many times faster.")
         with training_bar(total_steps, seconds) as self._bar:
             yield
 

@@ -19,7 +19,8 @@ def read_item_features(path: Path | str, dataset: Dataset) -> Tensor:
 
     The file is Parquet or CSV with a column of item ids and either one column of vectors or numeric columns.
     """
-    items, features = read_features_file(path)
+    own = dataset.info.get("source", {}).get("columns", {}).get("item")
+    items, features = read_features_file(path, item_column=own)
     order = pl.DataFrame({"item": dataset.item_labels.cast(pl.String)}).join(
         pl.DataFrame({"item": items.cast(pl.String), "row": np.arange(len(items))}),
         on="item",
@@ -36,11 +37,14 @@ def read_item_features(path: Path | str, dataset: Dataset) -> Tensor:
     return torch.from_numpy(features[order.to_numpy()])
 
 
-def read_features_file(path: Path | str) -> tuple[pl.Series, NDArray[np.float32]]:
-    """Read ids and features (rows, f) of whatever items a file has."""
+def read_features_file(
+    path: Path | str, *, item_column: str | None = None
+) -> tuple[pl.Series, NDArray[np.float32]]:
+    """Read ids and features (rows, f) of whatever items a file has; `item_column` is tried first."""
     path = Path(path)
+    names = (*((item_column,) if item_column else ()), *_ITEM_COLUMNS)
     try:
-        frame, column = _read(path)
+        frame, column = _read(path, names)
         items, others = frame[column], frame.drop(column)
         if items.null_count() or items.n_unique() < len(items):
             raise DataError(
@@ -54,24 +58,24 @@ def read_features_file(path: Path | str) -> tuple[pl.Series, NDArray[np.float32]
         raise DataError(f"{path} cannot be read: {reason}. Save item features as Parquet or CSV.") from error
 
 
-def _read(path: Path) -> tuple[pl.DataFrame, str]:
+def _read(path: Path, names: tuple[str, ...]) -> tuple[pl.DataFrame, str]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         frame = pl.read_parquet(path)
-        return frame, _item_column(frame.columns, path)
+        return frame, _item_column(frame.columns, names, path)
     if kind == ".csv":
-        column = _item_column(pl.read_csv(path, n_rows=0).columns, path)
+        column = _item_column(pl.read_csv(path, n_rows=0).columns, names, path)
         return pl.read_csv(path, schema_overrides={column: pl.String}), column  # 007 is not 7
     raise DataError(f"{path} is neither .parquet nor .csv. Save item features as one of them.")
 
 
-def _item_column(columns: list[str], path: Path) -> str:
-    for name in _ITEM_COLUMNS:
+def _item_column(columns: list[str], names: tuple[str, ...], path: Path) -> str:
+    for name in names:
         if name in columns:
             return name
     raise DataError(
         f"{path} has no column of items (found: {', '.join(columns)}). "
-        f"Name it one of {', '.join(_ITEM_COLUMNS)}."
+        f"Name it one of {', '.join(dict.fromkeys(names))}."
     )
 
 

@@ -116,7 +116,7 @@ def evaluate(
         num_items=ranking.num_items,
         metrics=metrics,
         intervals=intervals,
-        training=summarise_training(run.metrics),
+        training={**summarise_training(run.metrics), "best_step": run.best_step},
         per_user=_table_of_users(run, ranking).with_columns(**values),
     )
 

@@ -11,7 +11,7 @@ from budgetrec.evaluation.curves import AXES
 from budgetrec.evaluation.evaluate import LOSSES, Evaluation
 from budgetrec.evaluation.intervals import LEVEL
 
-_FORMATS = {"aul_steps": ",.1f", "steps": ",d", "examples_per_second": ",.0f", "seed": "d"}
+_FORMATS = {"aul_steps": ",.1f", "steps": ",d", "best_step": ",d", "examples_per_second": ",.0f", "seed": "d"}
 _ENDS = {"steps": ",.0f", "examples": ",.0f", "seconds": ",.1f"}
 _MEASURES = ("ndcg", "hit_rate", "recall", "precision", "mrr", "map", "coverage", "surprisal")
 
