@@ -21,6 +21,19 @@ _CCE = {
     "patience": 4,
 }
 
+_CROSS_ENTROPY = {
+    **_PUBLISHED_ADAM,
+    "num_heads": 1,
+    "max_length": 200,
+    "dropout": 0.1,
+    "norm": "query",
+    "batch_size": 128,
+    "num_negatives": 3000,
+    "sharing": "sequence",
+    "correction": "none",
+    "epochs": 100,
+    "patience": 10,
+}
 _OURS_ML1M = {
     "dim": 64,
     "num_heads": 2,
@@ -49,37 +62,11 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "sasrec-published-ml1m": (
         "Klenitskiy and Vasilev, RecSys 2023: cross-entropy over 3,000 negatives, MovieLens-1M",
-        {
-            **_PUBLISHED_ADAM,
-            "dim": 64,
-            "num_heads": 1,
-            "max_length": 200,
-            "dropout": 0.1,
-            "norm": "query",
-            "batch_size": 128,
-            "num_negatives": 3000,
-            "sharing": "sequence",
-            "correction": "none",
-            "epochs": 100,
-            "patience": 10,
-        },
+        {**_CROSS_ENTROPY, "dim": 64},
     ),
     "sasrec-published-ml20m": (
         "Klenitskiy and Vasilev, RecSys 2023: cross-entropy over 3,000 negatives, MovieLens-20M",
-        {
-            **_PUBLISHED_ADAM,
-            "dim": 256,
-            "num_heads": 1,
-            "max_length": 200,
-            "dropout": 0.1,
-            "norm": "query",
-            "batch_size": 128,
-            "num_negatives": 3000,
-            "sharing": "sequence",
-            "correction": "none",
-            "epochs": 100,
-            "patience": 10,
-        },
+        {**_CROSS_ENTROPY, "dim": 256},
     ),
     "gsasrec-ml1m": (
         "Petrov and Macdonald, RecSys 2023: gBCE with 256 negatives a target, MovieLens-1M",
