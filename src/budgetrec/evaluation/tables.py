@@ -82,13 +82,13 @@ def _runs(comparison: Comparison) -> TextTable:
     measures = ["ndcg@10", "hit_rate@10", "mrr", *dict.fromkeys((LOSSES[comparison.part], "val_loss"))]
     means = [f"mean_loss_over_{axis}" for axis in AXES]
     rest = ["aul_steps", "steps", "examples_per_second", "peak_bytes"]
-    varied = ["settings"] if frame["settings"].str.len_chars().max() else []
-    words = ["run", *varied]
-    columns = [*words, "seed", *measures, *means, *rest]
-    rows = [tuple(_number(name, row[name]) for name in columns) for row in frame.iter_rows(named=True)]
+    settings = [dict(part.split("=", 1) for part in text.split()) for text in frame["settings"]]
+    # A column a run: there are more measures than a terminal has room for, and seldom more than a few runs.
+    rows = [(name, *(own[name] for own in settings)) for name in settings[0]]
+    names = ["seed", *measures, *means, *rest]
+    rows += [(name.replace("_", " "), *(_number(name, value) for value in frame[name])) for name in names]
     ends = ", ".join(f"{comparison.horizons[axis]:{_ENDS[axis]}} {axis}" for axis in AXES)
-    title = f"Runs; mean losses up to {ends}"
-    return TextTable(title, tuple(name.replace("_", " ") for name in columns), rows, len(words))
+    return TextTable(f"Runs; mean losses up to {ends}", ("", *frame["run"]), rows)
 
 
 def _users(frame: pl.DataFrame) -> TextTable:
