@@ -2,8 +2,6 @@
 
 import dataclasses
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
-from budgetrec.build import build_model, build_objective, scoring_view
+from budgetrec.build import scoring_view
 from budgetrec.checkpoint import (
     generator_tensors,
     load_checkpoint,
@@ -30,30 +26,21 @@ from budgetrec.checkpoint import (
     save_checkpoint,
 )
 from budgetrec.config import RunConfig, TrainingConfig
-from budgetrec.data.batches import Batch, TrainingBatches
+from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, BudgetrecError, NotFiniteError, TrainingError
+from budgetrec.errors import ArgumentError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
 from budgetrec.memory import peak_bytes, reset_peak
-from budgetrec.models.layers import seed_dropout
-from budgetrec.optimizers import (
-    choose_table_updates,
-    learning_rate_factor,
-    load_optimizer_tensors,
-    make_optimizers,
-    optimizer_tensors,
-    set_learning_rate,
-)
+from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
 from budgetrec.runs import BEST, FILES, LAST, METRICS_FILE, Run, write_frame, write_run
 from budgetrec.samplers import QuadraticKernel
-from budgetrec.steps import StepSums, accumulate_gradients, clip_gradients, gather_in_place
+from budgetrec.stepper import Stepper
 from budgetrec.tracking import Tracker, Watcher
 
 DEFAULT_EPOCHS = 20
 _SANITY_USERS = 64
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "not enough memory", "storage size")
-_KERNEL_STEPS = 100  # the kernel sampler takes in the table's new vectors this often
 
 
 @dataclass
@@ -147,50 +134,17 @@ class _Trainer:
     def __init__(
         self, dataset: Dataset, folder: Path, config: RunConfig, features: Tensor | None, watcher: Watcher
     ) -> None:
-        training, optimizer = config.training, config.optimizer
+        training = config.training
         self.dataset, self.folder, self.config, self.features = dataset, folder, config, features
         self.watcher = watcher
-        if training.threads is not None:
-            torch.set_num_threads(training.threads)
-        self.fabric = _make_fabric(training)
-        self.device = self.fabric.device
-        reset_peak(self.device)
-        self.generators = _make_generators(training.seed, self.device)
-        model = build_model(
-            config.model, dataset.num_items, features=features, generator=self.generators["weights"]
-        )
-        self.fabric.to_device(model)  # in place, as modules are moved
-        self.model = model
-        seed_dropout(self.model, self.generators["dropout"])
-        self.objective = build_objective(config.objective, dataset, self.model)
-        self.sampler = getattr(self.objective, "sampler", None)
-        self.batches = TrainingBatches(
-            dataset,
-            batch_size=training.batch_size,
-            max_length=config.model.max_length,
-            windows=training.windows,
-            group_by_length=False,  # batches are drawn at random, and sorted by length inside
-        )
+        self.stepper = Stepper(dataset, config, features)
+        reset_peak(self.stepper.device)
         self.validation = dataset.validation()
         if len(self.validation) == 0:
             raise TrainingError("the dataset has no validation part. Prepare it with another split.")
-        self.table_updates = self._choose_table_updates()
-        self.row_gradients = gather_in_place(self.model, sparse=self.table_updates == "row-sparse")
-        self.names = {parameter: name for name, parameter in self.model.named_parameters()}
-        self.optimizers = make_optimizers(
-            self.names,
-            [gradients.weight for gradients in self.row_gradients],
-            optimizer=optimizer.optimizer,
-            table_updates=self.table_updates,
-            learning_rate=optimizer.learning_rate,
-            momentum=optimizer.momentum,
-            betas=(optimizer.beta1, optimizer.beta2),
-            weight_decay=optimizer.weight_decay,
-        )
-        self.total_steps = _total_steps(training, len(self.batches))
+        self.total_steps = _total_steps(training, len(self.stepper.batches))
         self._learning_rate(0)  # refuse a schedule that cannot be followed before anything is written
-        self.forward = torch.compile(self.model, dynamic=True) if training.compile else None
-        self.order_state = self.generators["order"].get_state()
+        self.order_state = self._order.get_state()
         self.progress = Progress()
         self.saved_step: int | None = None
         self.tracker = Tracker(folder, tensorboard=training.tensorboard)
@@ -198,7 +152,7 @@ class _Trainer:
 
     def begin(self, *, overwrite: bool) -> None:
         """Write the folder of a run that has not taken a step, whole or not at all."""
-        self._rehearse()
+        self.stepper.rehearse()
         row = self._evaluate()
         with new_folder(self.folder, overwrite=overwrite, files=FILES) as staging:
             (staging / "checkpoint").mkdir()
@@ -216,8 +170,8 @@ class _Trainer:
                 self.tracker.writing(self.rows[-1]),
             ):
                 while not self.finished():
-                    self.order_state = self.generators["order"].get_state()
-                    for batch in self.batches.epoch(self.generators["order"], skip=progress.batch):
+                    self.order_state = self._order.get_state()
+                    for batch in self.stepper.batches.epoch(self._order, skip=progress.batch):
                         self._step(batch)
                         due = time.monotonic() - saved > training.checkpoint_seconds
                         if progress.examples >= progress.next_evaluation or self.finished():
@@ -242,62 +196,24 @@ class _Trainer:
             ) from None
         return Run.open(self.folder, dataset=self.dataset)
 
-    def _rehearse(self) -> None:
-        """Compute one gradient and forget it: settings that do not fit fail before anything is written."""
-        states = {name: generator.get_state() for name, generator in self.generators.items()}
-        try:
-            self._gradient(next(self.batches.epoch(self.generators["order"])))
-        except Exception as error:
-            if self.forward is None or isinstance(error, BudgetrecError):
-                raise
-            reason = str(error).strip().splitlines()[0]
-            raise TrainingError(f"torch.compile failed: {reason}. Leave out --compile.") from error
-        for name, generator in self.generators.items():
-            generator.set_state(states[name])
-
-    def _gradient(self, batch: Batch) -> StepSums:
-        """Set every parameter's gradient to that of a batch."""
-        self.model.train()
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        for gradients in self.row_gradients:
-            gradients.begin()
-        sums = accumulate_gradients(
-            self.model,
-            self.objective,
-            Batch(*(self.fabric.to_device(part) for part in (batch.ids, batch.targets, batch.mask))),
-            micro_batches=self.config.training.micro_batches,
-            last_only=self.config.training.targets == "last",
-            generator=self.generators["negatives"],
-            backward=self.fabric.backward,
-            autocast=self.fabric.autocast,
-            forward=self.forward,
-        )
-        for gradients in self.row_gradients:
-            gradients.finish()
-        if self.config.optimizer.clip_norm is not None:
-            clip_gradients(self.names, self.config.optimizer.clip_norm)
-        return sums
+    @property
+    def _order(self) -> torch.Generator:
+        return self.stepper.generators["order"]
 
     def _step(self, batch: Batch) -> None:
         """Take one step of the optimisers."""
         begin = time.perf_counter()
         progress = self.progress
         learning_rate = self._learning_rate(progress.step)
-        set_learning_rate(self.optimizers, learning_rate)
         try:
-            sums = self._gradient(batch)
+            sums = self.stepper.step(batch, learning_rate)
         except NotFiniteError as error:
             raise self._diverged(progress.step + 1) from error
-        for optimizer in self.optimizers:
-            optimizer.step()
-        if isinstance(self.sampler, QuadraticKernel) and (progress.step + 1) % _KERNEL_STEPS == 0:
-            self.sampler.update(torch.arange(self.sampler.num_items), self.model.item_table().detach())
         progress.step += 1
         progress.batch += 1
-        if progress.batch == len(self.batches):
+        if progress.batch == len(self.stepper.batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
-            self.order_state = self.generators["order"].get_state()
+            self.order_state = self._order.get_state()
         progress.examples += len(batch.ids)
         progress.targets += sums.num_targets
         progress.logits += sums.num_logits
@@ -310,7 +226,7 @@ class _Trainer:
             examples=progress.examples,
             targets=progress.targets,
             loss=sums.loss,
-            peak_bytes=peak_bytes(self.device),
+            peak_bytes=peak_bytes(self.stepper.device),
         )
 
     def _evaluate(self) -> dict[str, Any]:
@@ -320,7 +236,7 @@ class _Trainer:
         values = self._validate(self.config.training.validation_users)
         return {
             "step": progress.step,
-            "epoch": progress.examples / self.batches.num_sequences,
+            "epoch": progress.examples / self.stepper.batches.num_sequences,
             "examples": progress.examples,
             "targets": progress.targets,
             "logits": progress.logits,
@@ -329,11 +245,11 @@ class _Trainer:
             "train_loss": progress.loss_sum / progress.loss_steps if progress.loss_steps else None,
             **values,
             "learning_rate": self._learning_rate(progress.step),
-            "peak_bytes": peak_bytes(self.device),
+            "peak_bytes": peak_bytes(self.stepper.device),
         }
 
     def _validate(self, max_users: int | None) -> dict[str, float]:
-        view = scoring_view(self.model, self.config.objective)
+        view = scoring_view(self.stepper.model, self.config.objective)
         try:
             return validate(view, self.dataset, self.validation, max_users=max_users)
         except NotFiniteError as error:
@@ -349,12 +265,12 @@ class _Trainer:
         self.rows.append(row)
         write_frame(folder / METRICS_FILE, pl.DataFrame(self.rows, infer_schema_length=None))
         progress.loss_sum, progress.loss_steps = 0.0, 0
-        spacing = training.evaluate_every or self.batches.num_sequences
+        spacing = training.evaluate_every or self.stepper.batches.num_sequences
         progress.next_evaluation = (progress.examples // spacing + 1) * spacing
         value = -row[training.metric] if training.metric == "val_loss" else row[training.metric]
         if progress.best is None or value > progress.best:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
-            save_checkpoint(folder / BEST, model_tensors(self.model), {"step": progress.step})
+            save_checkpoint(folder / BEST, model_tensors(self.stepper.model), {"step": progress.step})
         else:
             progress.stale += 1
         self.tracker.write(row)
@@ -385,28 +301,6 @@ class _Trainer:
             total_steps=self.total_steps,
         )
 
-    def _choose_table_updates(self) -> str:
-        wanted, objective = self.config.optimizer.table_updates, self.config.objective
-        if self.objective.whole_table or self.features is not None:
-            if wanted == "row-sparse":
-                cause = objective.objective if self.features is None else "item features"
-                raise ArgumentError(
-                    f"table_updates is row-sparse, but with {cause} each step touches every item. "
-                    "Pass dense or auto."
-                )
-            return "dense"
-        if wanted != "auto":
-            return wanted
-        training = self.config.training
-        batch_size = min(training.batch_size, self.batches.num_sequences)
-        num_inputs = self.batches.num_targets * batch_size // self.batches.num_sequences
-        num_targets = batch_size if training.targets == "last" else num_inputs
-        num_groups = {"batch": 1, "sequence": batch_size, "target": num_targets}[objective.sharing]
-        touched = num_inputs + num_targets + num_groups * objective.num_negatives
-        return choose_table_updates(
-            num_items=self.dataset.num_items, dim=self.config.model.dim, rows_touched=touched
-        )
-
     def _diverged(self, step: int) -> TrainingError:
         kept = "" if self.saved_step is None else f" The last good checkpoint is of step {self.saved_step:,}."
         return TrainingError(
@@ -418,14 +312,14 @@ class _Trainer:
     def _save(self, folder: Path) -> None:
         """Write the last checkpoint; everything that decides the next step is in it."""
         tensors = {
-            **model_tensors(self.model),
-            **optimizer_tensors(self.optimizers, self.names),
-            **generator_tensors(self.generators),
+            **model_tensors(self.stepper.model),
+            **optimizer_tensors(self.stepper.optimizers, self.stepper.names),
+            **generator_tensors(self.stepper.generators),
             # The order of a half-done epoch is drawn again, from the state that it was drawn from.
             "generator.order": self.order_state,
         }
-        if isinstance(self.sampler, QuadraticKernel):
-            tensors["sampler.vectors"] = self.sampler.vectors()
+        if isinstance(self.stepper.sampler, QuadraticKernel):
+            tensors["sampler.vectors"] = self.stepper.sampler.vectors()
         save_checkpoint(folder / LAST, tensors, dataclasses.asdict(self.progress))
         self.saved_step = self.progress.step
 
@@ -433,19 +327,18 @@ class _Trainer:
         """Take over where the last checkpoint left off."""
         path = self.folder / LAST
         tensors, state = load_checkpoint(path)
-        load_model_tensors(self.model, tensors, path)
-        load_optimizer_tensors(self.optimizers, self.names, tensors)
-        load_generators(self.generators, tensors)
-        self.order_state = self.generators["order"].get_state()
+        load_model_tensors(self.stepper.model, tensors, path)
+        load_optimizer_tensors(self.stepper.optimizers, self.stepper.names, tensors)
+        load_generators(self.stepper.generators, tensors)
+        self.order_state = self._order.get_state()
         try:
             self.progress = Progress(**state)
         except TypeError as error:
             raise TrainingError(f"{path} is damaged: {error}. Train again.") from error
         self.saved_step = self.progress.step
-        if isinstance(self.sampler, QuadraticKernel):
-            self.sampler.update(
-                torch.arange(self.sampler.num_items), tensors["sampler.vectors"].to(self.device)
-            )
+        self.stepper.steps = self.progress.step
+        if isinstance(self.stepper.sampler, QuadraticKernel):
+            self.stepper.update_sampler(tensors["sampler.vectors"].to(self.stepper.device))
         rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
         self.rows = rows.to_dicts()
 
@@ -463,41 +356,6 @@ def _told_when_memory_runs_out() -> Iterator[None]:
             "the run needs more memory than there is. Lower --dim, --batch-size, --num-negatives or "
             "--max-length, or raise --micro-batches."
         ) from error
-
-
-def _make_fabric(training: TrainingConfig) -> Fabric:
-    if training.device == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("device is cuda, but torch sees no GPU here. Pass --device cpu or auto.")
-    cuda = training.device == "cuda" or (training.device == "auto" and torch.cuda.is_available())
-    if training.precision == "bf16-mixed" and not cuda:
-        _check_bfloat16()
-    precision: Any = training.precision
-    return Fabric(accelerator="cuda" if cuda else "cpu", devices=1, precision=precision)
-
-
-def _check_bfloat16() -> None:
-    """Multiply two small matrices in a process of its own: some processors die of an illegal instruction."""
-    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
-    probe = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)  # noqa: S603
-    if probe.returncode:
-        raise TrainingError(
-            "this processor cannot multiply bfloat16 with this torch. Pass --precision 32-true."
-        )
-
-
-def _make_generators(seed: int, device: torch.device) -> dict[str, torch.Generator]:
-    """Make a generator for each use, so that a change in one leaves the draws of the others alone."""
-    places: dict[str, str | torch.device] = {
-        "weights": "cpu",
-        "order": "cpu",
-        "negatives": device,
-        "dropout": device,
-    }
-    seeds = np.random.SeedSequence(seed).generate_state(len(places), np.uint64)
-    return {
-        name: torch.Generator(place).manual_seed(int(own >> np.uint64(1)))
-        for (name, place), own in zip(places.items(), seeds, strict=True)
-    }
 
 
 def _total_steps(training: TrainingConfig, steps_per_epoch: int) -> int | None:
