@@ -8,6 +8,7 @@
     ├── ConfigError         a setting in a file that is unknown or wrong
     ├── DataError           a file, a column or a row that cannot be used
     ├── DownloadError       a known dataset that could not be fetched
+    ├── PlanError           a budget that nothing fits, or a plan that cannot be made or read
     └── TrainingError       a run that cannot start, go on or be opened
 
 Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
@@ -36,6 +37,10 @@ class DataError(BudgetrecError):
 
 class DownloadError(BudgetrecError):
     """A known dataset that could not be fetched."""
+
+
+class PlanError(BudgetrecError):
+    """A budget that nothing fits, or a plan that cannot be made or read."""
 
 
 class TrainingError(BudgetrecError):

@@ -1,0 +1,119 @@
+"""The ways to take a step that a plan chooses among, apart from n and k."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.config import RunConfig
+from budgetrec.errors import PlanError
+
+Floats = NDArray[np.float64]
+
+SAMPLED = ("sampled-softmax", "bce", "gbce")
+SHARINGS = ("sequence", "batch", "target")
+# What a plan may choose, and a person may fix.
+PLANNED = (
+    "batch_size",
+    "num_negatives",
+    "sharing",
+    "objective",
+    "lean",
+    "micro_batches",
+    "table_updates",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One way to take a step: what is minimised, who shares negatives, and three ways to save memory."""
+
+    objective: str
+    sharing: str
+    lean: bool
+    table_updates: str
+    micro_batches: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether every item is scored, so that nothing is drawn."""
+        return self.objective == "full-softmax"
+
+    def num_groups(self, batch_size: Floats, mean_targets: float) -> Floats:
+        """Count the independent sets of negatives of a step."""
+        if self.sharing == "sequence":
+            return batch_size
+        return np.ones_like(batch_size) if self.sharing == "batch" else batch_size * mean_targets
+
+    def configure(self, config: RunConfig, batch_size: int = 1, num_negatives: int = 1) -> RunConfig:
+        """Give settings that train in this way."""
+        settings: dict[str, Any] = {
+            "objective": self.objective,
+            "lean": self.lean,
+            "table_updates": self.table_updates,
+            "micro_batches": self.micro_batches,
+            "batch_size": batch_size,
+        }
+        if not self.full:
+            settings |= {"sharing": self.sharing, "num_negatives": num_negatives}
+        return config.replaced(settings)
+
+    def describe(self) -> str:
+        """Name it in a few words."""
+        if self.full:
+            name = "full softmax"
+        else:
+            name = {"batch": "one set", "sequence": "a set a sequence", "target": "a set a target"}[
+                self.sharing
+            ]
+        extras = ["lean"] if self.lean else []
+        extras += [f"{self.micro_batches} micro-batches"] if self.micro_batches else []
+        extras += ["row-sparse"] if self.table_updates == "row-sparse" else []
+        return ", ".join([name, *extras])
+
+
+def possible_kinds(
+    config: RunConfig, fixed: Mapping[str, Any], *, num_items: int, has_features: bool
+) -> list[Kind]:
+    """List what may be chosen, given what a person has fixed; micro-batches are left to the search."""
+    objectives = [config.objective.objective]
+    if "objective" not in fixed and not {"num_negatives", "sharing"} & fixed.keys():
+        objectives = [*dict.fromkeys([config.objective.objective, "full-softmax"])]
+    for objective in objectives:
+        if objective in ("sce", "rece"):
+            raise PlanError(
+                f"the noise law does not cover the objective {objective}, so there is nothing to plan by. "
+                "Pass --objective sampled-softmax, or train without a plan."
+            )
+    sharings = [fixed["sharing"]] if "sharing" in fixed else list(SHARINGS)
+    if config.objective.sampler in ("in-batch", "mixed"):
+        sharings = ["batch"]
+    leans = [fixed["lean"]] if "lean" in fixed else [False, True]
+    found = []
+    for objective in objectives:
+        full = objective == "full-softmax"
+        for sharing in ["batch"] if full else sharings:
+            for lean in leans:
+                for updates in _table_updates(config, fixed, num_items, dense_only=full or has_features):
+                    kind = Kind(objective=objective, sharing=sharing, lean=lean, table_updates=updates)
+                    found.append(dataclasses.replace(kind, micro_batches=fixed.get("micro_batches")))
+    return found
+
+
+_SMALL_TABLE = 2**18  # numbers; below, a dense step costs less than the fixed cost of a row-sparse one
+
+
+def _table_updates(
+    config: RunConfig, fixed: Mapping[str, Any], num_items: int, *, dense_only: bool
+) -> list[str]:
+    wanted = fixed.get("table_updates", "auto")
+    if wanted != "auto":
+        if dense_only and wanted == "row-sparse":
+            return []
+        return [wanted]
+    if dense_only or num_items * config.model.dim <= _SMALL_TABLE:
+        return ["dense"]
+    return ["dense", "row-sparse"]

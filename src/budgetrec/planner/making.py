@@ -1,0 +1,261 @@
+"""From a dataset and a number of bytes to a plan: count bytes, warm up, time steps, probe the noise, search."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from budgetrec.config import RunConfig
+from budgetrec.data.batches import TrainingBatches
+from budgetrec.data.store import Dataset
+from budgetrec.errors import ArgumentError, PlanError
+from budgetrec.memory import StepMemory, measure_overhead
+from budgetrec.models import SequenceModel
+from budgetrec.planner.assumed import RATES, RHO, assumed_lengths, assumed_noise, assumed_seconds
+from budgetrec.planner.kinds import PLANNED, Kind, possible_kinds
+from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
+from budgetrec.planner.record import NOISE, Plan
+from budgetrec.planner.search import GOALS, Choice, Search, uncut
+from budgetrec.planner.seconds import StepSeconds, time_steps
+from budgetrec.planner.suggestions import nothing_fits
+from budgetrec.probe import NoiseProbe, measure_noise
+from budgetrec.samplers.contract import proposal_of
+from budgetrec.stepper import Stepper
+from budgetrec.theory.noise import NoiseConstants
+from budgetrec.units import parse_bytes
+
+RULES = ("law", "paper")
+WARM_UP_SECONDS = 15.0
+_WARM_UP_STEPS = 400
+_WARM_UP_POINT = (16, 256)  # n and k of the warm-up, where they fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a plan is asked for."""
+
+    config: RunConfig
+    budget_bytes: int
+    goal: str = "time"
+    rule: str = "law"
+    margin: float = 0.1
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.goal not in GOALS:
+            raise ArgumentError(f"goal is {self.goal!r}; pass one of {', '.join(GOALS)}.")
+        if self.rule not in RULES:
+            raise ArgumentError(f"rule is {self.rule!r}; pass one of {', '.join(RULES)}.")
+        if not 0 <= self.margin < 1:
+            raise ArgumentError(f"margin is {self.margin}; pass a share of at least 0 and below 1.")
+
+    @property
+    def limit(self) -> float:
+        """The bytes that a plan may take by its own prediction."""
+        return self.budget_bytes * (1 - self.margin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a plan needs to know of the data: items, and targets (windows,) of each training window."""
+
+    num_items: int
+    lengths: NDArray[np.int64]
+    features_width: int | None = None
+
+    @property
+    def mean_targets(self) -> float:
+        """Targets of a window on average."""
+        return float(self.lengths.mean())
+
+
+class Planner:
+    """Bytes and seconds of every kind of step, found once; a plan for any noise.
+
+    `report` hears what is being done.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        data: Data,
+        *,
+        device_type: str,
+        model: SequenceModel | None = None,
+        report: Callable[[str], None] = lambda stage: None,
+        overhead: int | None = None,
+    ) -> None:
+        self.request, self.data, self.device_type = request, data, device_type
+        self._model = model
+        self.kinds = possible_kinds(
+            request.config,
+            request.fixed,
+            num_items=data.num_items,
+            has_features=data.features_width is not None,
+        )
+        if not self.kinds:
+            raise PlanError("no way of training agrees with all that was fixed. Leave out --table-updates.")
+        report("counting the bytes of a step")
+        if overhead is None:
+            overhead = measure_overhead() if device_type == "cpu" else 0
+        self._overhead = overhead
+        self.memory: dict[Kind, StepMemory] = {uncut(kind): self._count(kind) for kind in self.kinds}
+        self.seconds: dict[Kind, StepSeconds] = {}
+        self._refuse_if_nothing_fits()
+
+    def _count(self, kind: Kind, config: RunConfig | None = None) -> StepMemory:
+        return self._dry_run(uncut(kind).configure(config or self.request.config))
+
+    def _dry_run(self, config: RunConfig) -> StepMemory:
+        if self._model is not None:
+            return StepMemory.of_model(
+                self._model,
+                config,
+                lengths=self.data.lengths,
+                device_type=self.device_type,
+                overhead=self._overhead,
+            )
+        return StepMemory.dry_run(
+            config,
+            num_items=self.data.num_items,
+            lengths=self.data.lengths,
+            features_width=self.data.features_width,
+            device_type=self.device_type,
+            overhead=self._overhead,
+        )
+
+    def _refuse_if_nothing_fits(self) -> None:
+        fixed = self.request.fixed
+        n, k = fixed.get("batch_size", 1), fixed.get("num_negatives", 1)
+        cut = fixed.get("micro_batches", n)
+        for kind, memory in self.memory.items():
+            if float(memory.total(n, self.data.num_items if kind.full else k, cut)) <= self.request.limit:
+                return
+
+        def least(config: RunConfig) -> dict[str, int]:
+            fixed_updates = dict(fixed)
+            if config.optimizer.table_updates != "auto":
+                fixed_updates["table_updates"] = config.optimizer.table_updates
+            kinds = possible_kinds(
+                config,
+                fixed_updates,
+                num_items=self.data.num_items,
+                has_features=self.data.features_width is not None,
+            )
+            return min(
+                (
+                    self._count(kind, config).parts(n, self.data.num_items if kind.full else k, cut)
+                    for kind in kinds
+                ),
+                key=lambda parts: sum(parts.values()),
+            )
+
+        raise nothing_fits(
+            self.request.config,
+            num_items=self.data.num_items,
+            batch_size=n,
+            num_negatives=k,
+            budget=self.request.budget_bytes,
+            limit=self.request.limit,
+            least=least,
+        )
+
+    def fits(self, kind: Kind, n: int, k: int) -> bool:
+        """Say whether a step fits into the bytes."""
+        memory = self.memory[uncut(kind)]
+        return float(memory.total(n, self.data.num_items if kind.full else k, kind.micro_batches)) <= self.request.limit
+
+    def assume_seconds(self) -> None:
+        """Take seconds from a machine's rates."""
+        for kind in self.memory:
+            self.seconds[kind] = assumed_seconds(
+                kind,
+                self.request.config,
+                num_items=self.data.num_items,
+                mean_targets=self.data.mean_targets,
+                device_type=self.device_type,
+            )
+
+    def search(self, constants: NoiseConstants, gradient: float) -> Search:
+        """Put together what is predicted of every candidate."""
+        fixed = self.request.fixed
+        return Search(
+            kinds=tuple(self.kinds),
+            constants=constants,
+            gradient=gradient,
+            mean_targets=1.0 if self.request.config.training.targets == "last" else self.data.mean_targets,
+            bytes={kind: memory.total for kind, memory in self.memory.items()},
+            seconds=self.seconds,
+            num_items=self.data.num_items,
+            max_batch_size=len(self.data.lengths),
+            goal=self.request.goal,
+            limit=self.request.limit,
+            fixed={name: fixed[name] for name in ("batch_size", "num_negatives") if name in fixed},
+        )
+
+    def plan(self, constants: NoiseConstants, gradient: float, assumptions: Mapping[str, str]) -> Plan:
+        """Choose by the law's `constants` and the squared norm of the true gradient."""
+        search = self.search(constants, gradient)
+        if self.request.rule == "paper":
+            chosen, ranked = self._paper(search)
+        else:
+            ranked = search.best_of_all()
+            if not ranked:
+                self._refuse_if_nothing_fits()
+                raise PlanError(
+                    "nothing that was asked for fits together. Leave out --micro-batches or --batch-size."
+                )
+            chosen = ranked[0]
+        return self._record(search, chosen, ranked, assumptions)
+
+    def _paper(self, search: Search) -> tuple[Choice, list[Choice]]:
+        shared = [kind for kind in self.kinds if kind.sharing == "batch" and not kind.full]
+        found = [choice for kind in shared if (choice := paper_choice(search, kind)) is not None]
+        if not found:
+            raise PlanError("the paper's rule shares one set of negatives. Leave out --sharing and --objective.")
+        chosen = max(found, key=lambda choice: (choice.batch_size, -choice.score))
+        return chosen, [chosen, *search.best_of_all()]
+
+    def _record(
+        self, search: Search, chosen: Choice, ranked: list[Choice], assumptions: Mapping[str, str]
+    ) -> Plan:
+        request, kind = self.request, chosen.kind
+        n, k = chosen.batch_size, chosen.num_negatives
+        parts = self.memory[uncut(kind)].parts(n, k, kind.micro_batches)
+        noise = search.noise(kind, float(n), float(k))
+        because = give_reasons(search, chosen, ranked, set(request.fixed))
+        if request.rule == "paper":
+            because["batch_size"] = because["num_negatives"] = (
+                f"{n:,}: the paper's n = k, the largest that fits with one set of negatives for the batch."
+            )
+        return Plan(
+            batch_size=n,
+            num_negatives=k,
+            num_groups=0 if kind.full else round(float(kind.num_groups(np.float64(n), search.mean_targets))),
+            num_targets=round(n * search.mean_targets),
+            sharing=kind.sharing,
+            objective=kind.objective,
+            lean=kind.lean,
+            micro_batches=kind.micro_batches,
+            table_updates=kind.table_updates,
+            optimizer=request.config.optimizer.optimizer,
+            goal=request.goal,
+            rule=request.rule,
+            budget_bytes=request.budget_bytes,
+            margin=request.margin,
+            step_seconds=chosen.seconds,
+            gradient=search.gradient,
+            predicted_bytes=sum(parts.values()),
+            parts=parts,
+            noise={name: float(getattr(noise, name)) for name in NOISE},
+            because=because,
+            assumptions=dict(assumptions),
+            candidates=runner_ups(search, chosen, ranked),
+        )

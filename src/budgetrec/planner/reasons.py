@@ -1,0 +1,208 @@
+"""One sentence for each choice of a plan, and one for each allocation that lost."""
+
+import dataclasses
+
+from budgetrec.planner.kinds import Kind
+from budgetrec.planner.record import Candidate
+from budgetrec.planner.search import Choice, Search
+from budgetrec.units import format_bytes
+
+_UNIT = {"time": "time to the same loss", "noise": "noise"}
+
+
+def give_reasons(search: Search, chosen: Choice, ranked: list[Choice], fixed: set[str]) -> dict[str, str]:
+    """Say why each part of `chosen` is as it is; `ranked` is the best of each kind."""
+    kind = chosen.kind
+    told = {
+        "objective": _objective(search, chosen, ranked),
+        "batch_size": _number(search, chosen, "batch_size", "sequences"),
+    }
+    if not kind.full:
+        told["num_negatives"] = _number(search, chosen, "num_negatives", "negatives")
+        told["sharing"] = _sharing(search, chosen, ranked)
+    told["lean"] = _lean(chosen, ranked)
+    told["micro_batches"] = _micro_batches(chosen)
+    told["table_updates"] = _table_updates(chosen, ranked)
+    for name in fixed & told.keys():
+        told[name] = f"as you asked. {told[name][0].upper()}{told[name][1:]}"
+    return told
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f} times" if value < 10 else f"{value:,.0f} times"
+
+
+def _number(search: Search, chosen: Choice, name: str, words: str) -> str:
+    """Compare a number with its half and its double, all else equal."""
+    value = getattr(chosen, name)
+    most = search.max_batch_size if name == "batch_size" else max(search.num_items - 1, 1)
+    parts = []
+    for other in (value // 2, 2 * value):
+        if not 1 <= other <= most:
+            continue
+        there = {"n": chosen.batch_size, "k": chosen.num_negatives}
+        there["n" if name == "batch_size" else "k"] = other
+        if float(search.total_bytes(chosen.kind, there["n"], there["k"])) > search.limit:
+            needed = format_bytes(float(search.total_bytes(chosen.kind, there["n"], there["k"])))
+            parts.append(f"{other:,} would need {needed}")
+            continue
+        ratio = float(search.score(chosen.kind, there["n"], there["k"])) / chosen.score
+        parts.append(f"{other:,} would mean {_times(ratio)} the {_UNIT[search.goal]}")
+    if name == "batch_size" and value == search.max_batch_size:
+        parts.append("the data has no more sequences")
+    if name == "num_negatives" and value == most:
+        parts.append("the catalogue has no more items")
+    return f"{value:,} {words}: {'; '.join(parts)}." if parts else f"{value:,} {words}: nothing else is possible."
+
+
+def _best(ranked: list[Choice], **wanted: object) -> Choice | None:
+    """Give the best choice whose kind has these values."""
+    return next(
+        (
+            choice
+            for choice in ranked
+            if all(getattr(choice.kind, name) == value for name, value in wanted.items())
+        ),
+        None,
+    )
+
+
+def _against(chosen: Choice, other: Choice, goal: str) -> str:
+    return (
+        f"{_times(other.score / chosen.score)} the {_UNIT[goal]} "
+        f"(n = {other.batch_size:,}, k = {other.num_negatives:,})"
+    )
+
+
+def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
+    name = chosen.kind.objective
+    if chosen.kind.full:
+        other = next((choice for choice in ranked if not choice.kind.full), None)
+        if other is None:
+            return "every item is scored, so there is no noise of sampling."
+        return f"every item is scored, which fits; sampling would mean {_against(chosen, other, search.goal)}."
+    full = _best(ranked, objective="full-softmax")
+    if full is not None:
+        return f"{name}: scoring every item would mean {_against(chosen, full, search.goal)}."
+    if any(kind.full for kind in search.kinds):
+        return f"{name}: scoring every item does not fit."
+    return f"{name}: it was asked for, or comes with what was."
+
+
+def _sharing(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
+    kind = chosen.kind
+    words = {"batch": "one set for the batch", "sequence": "a set a sequence", "target": "a set a target"}
+    told = []
+    for sharing in words:
+        other = None if sharing == kind.sharing else _best(ranked, objective=kind.objective, sharing=sharing)
+        if other is not None:
+            same = dataclasses.replace(kind, sharing=sharing)
+            noise = float(search.noise(same, chosen.batch_size, chosen.num_negatives).total) / chosen.noise
+            told.append(
+                f"{words[sharing]} has {_times(noise)} the noise for the same n and k, and at its own best "
+                f"{_times(other.score / chosen.score)} the {_UNIT[search.goal]}"
+            )
+    return f"{words[kind.sharing]}: {'; '.join(told)}." if told else f"{words[kind.sharing]}."
+
+
+def _lean(chosen: Choice, ranked: list[Choice]) -> str:
+    kind = chosen.kind
+    same = {"objective": kind.objective, "sharing": kind.sharing}
+    other = _best(ranked, **same, lean=not kind.lean)
+    words = "a block of logits at a time" if kind.lean else "all logits of a part at once"
+    if other is None:
+        return f"{words}: the other way does not fit, or was ruled out."
+    return f"{words}: the other way is {_times(other.score / chosen.score)} as costly at its best."
+
+
+def _micro_batches(chosen: Choice) -> str:
+    parts = chosen.kind.micro_batches
+    if parts is None:
+        return "steps are cut as is fastest; that fits."
+    return f"steps are cut into {parts}: in fewer parts the best batch would not fit."
+
+
+def _table_updates(chosen: Choice, ranked: list[Choice]) -> str:
+    kind = chosen.kind
+    other = _best(
+        ranked,
+        objective=kind.objective,
+        sharing=kind.sharing,
+        table_updates="dense" if kind.table_updates == "row-sparse" else "row-sparse",
+    )
+    words = "only touched rows" if kind.table_updates == "row-sparse" else "the whole item table"
+    if other is None:
+        return f"{words} is updated each step." if kind.table_updates == "dense" else f"{words} are updated."
+    return f"{words}: the other way is {_times(other.score / chosen.score)} as costly at its best."
+
+
+def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Candidate, ...]:
+    """Tell the best of each way of sharing, the paper's allocation and the extremes, and why they lost."""
+    found: list[tuple[str, Choice]] = []
+    seen: set[tuple[str, str]] = {(chosen.kind.objective, chosen.kind.sharing)}
+    for choice in ranked:
+        mark = (choice.kind.objective, choice.kind.sharing)
+        if mark not in seen:
+            seen.add(mark)
+            found.append((choice.kind.describe(), choice))
+    for kind in search.kinds:
+        if kind.sharing == "batch" and not kind.full and not search.fixed:
+            square = paper_choice(search, kind)
+            if square is not None:
+                found.append(("the paper's n = k", square))
+            break
+    if not search.fixed and not chosen.kind.full:
+        found += _extremes(search, chosen.kind)
+    return tuple(_candidate(search, chosen, name, other) for name, other in found)
+
+
+def _extremes(search: Search, kind: Kind) -> list[tuple[str, Choice]]:
+    """Give the largest batch with one negative, and the most negatives for one sequence, that fit."""
+    found = []
+    sizes = [int(n) for n in search.batch_sizes() if float(search.total_bytes(kind, int(n), 1)) <= search.limit]
+    if sizes:
+        found.append(("largest batch, k = 1", search.choice(kind, sizes[-1], 1)))
+    counts = [int(k) for k in search.negatives(kind) if float(search.total_bytes(kind, 1, int(k))) <= search.limit]
+    if counts:
+        found.append(("n = 1, most negatives", search.choice(kind, 1, counts[-1])))
+    return found
+
+
+def paper_choice(search: Search, kind: Kind) -> Choice | None:
+    """Give the largest n = k that fits."""
+    most = min(search.max_batch_size, max(search.num_items - 1, 1))
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if float(search.total_bytes(kind, middle, middle)) <= search.limit:
+            low = middle
+        else:
+            high = middle - 1
+    return search.choice(kind, low, low) if low else None
+
+
+def _candidate(search: Search, chosen: Choice, name: str, other: Choice) -> Candidate:
+    ratio = other.score / chosen.score
+    noise, seconds = other.noise / chosen.noise, other.seconds / chosen.seconds
+    if search.goal == "noise":
+        why = f"{_times(noise)} the noise"
+    elif noise >= 1 and seconds >= 1:
+        why = f"{_times(noise)} the noise and {_times(seconds)} the seconds a step"
+    elif noise >= 1:
+        why = f"{_times(noise)} the noise for {seconds:.2f} of the seconds a step"
+    elif ratio >= 1:
+        why = f"{_times(seconds)} the seconds a step for {noise:.2f} of the noise"
+    else:
+        why = "better by the law, and not chosen because something else was asked for"
+    return Candidate(
+        name=name,
+        batch_size=other.batch_size,
+        num_negatives=other.num_negatives,
+        sharing=other.kind.sharing,
+        objective=other.kind.objective,
+        predicted_bytes=round(other.bytes),
+        noise=other.noise,
+        step_seconds=other.seconds,
+        score=ratio,
+        why=why,
+    )

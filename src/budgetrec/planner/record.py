@@ -1,0 +1,128 @@
+"""A plan on paper: what was chosen, what it costs, and why."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+
+from budgetrec.checkpoint import write_whole
+from budgetrec.config import read_toml
+from budgetrec.errors import PlanError
+
+PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
+NOISE = ("example", "shared_class", "target_class", "bias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Another allocation that was looked at, and why it lost."""
+
+    name: str
+    batch_size: int
+    num_negatives: int
+    sharing: str
+    objective: str
+    predicted_bytes: int
+    noise: float
+    step_seconds: float
+    score: float  # against the plan's, above 1 where it is worse
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How to train within a number of bytes.
+
+    `num_groups` counts the independent sets of negatives of a step, `num_targets` its targets. `noise` is the
+    squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
+    itself, and `because` holds one sentence for each choice. `seconds_model` says what a step was
+    measured to cost, so that a run can plan anew without measuring it again.
+    """
+
+    batch_size: int
+    num_negatives: int
+    num_groups: int
+    num_targets: int
+    sharing: str
+    objective: str
+    lean: bool
+    micro_batches: int | None
+    table_updates: str
+    optimizer: str
+    goal: str
+    rule: str
+    budget_bytes: int
+    margin: float
+    step_seconds: float
+    gradient: float
+    predicted_bytes: int
+    parts: Mapping[str, int]
+    noise: Mapping[str, float]
+    because: Mapping[str, str]
+    assumptions: Mapping[str, str] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...] = ()
+    seconds_model: Mapping[str, float | int | str] = field(default_factory=dict)
+
+    @property
+    def total_noise(self) -> float:
+        """All parts of the noise together."""
+        return float(sum(self.noise.values()))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What training has to be told, by the names of its settings."""
+        chosen = {
+            "batch_size": self.batch_size,
+            "objective": self.objective,
+            "lean": self.lean,
+            "table_updates": self.table_updates,
+        }
+        if self.micro_batches is not None:
+            chosen["micro_batches"] = self.micro_batches
+        if self.objective != "full-softmax":
+            chosen |= {"num_negatives": self.num_negatives, "sharing": self.sharing}
+        return chosen
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what JSON and TOML hold; what is None is left out."""
+        document = {
+            item.name: getattr(self, item.name)
+            for item in dataclasses.fields(self)
+            if item.name not in ("parts", "candidates") and getattr(self, item.name) is not None
+        }
+        document["predicted_bytes"] = {"total": self.predicted_bytes, "parts": dict(self.parts)}
+        document["noise"] = {"total": self.total_noise, **self.noise}
+        document["because"], document["assumptions"] = dict(self.because), dict(self.assumptions)
+        document["seconds_model"] = dict(self.seconds_model)
+        document["candidates"] = [dataclasses.asdict(each) for each in self.candidates]
+        return document
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], source: str) -> Self:
+        """Take over what `to_dict` gave; `source` is named in errors."""
+        try:
+            values = dict(document)
+            memory, noise = values.pop("predicted_bytes"), dict(values.pop("noise"))
+            noise.pop("total")
+            values |= {"predicted_bytes": memory["total"], "parts": memory["parts"], "noise": noise}
+            values["candidates"] = tuple(Candidate(**each) for each in values["candidates"])
+            plan = cls(**{"micro_batches": None, **values})
+            for name, kind in typing.get_type_hints(cls).items():
+                if kind in (int, float, str, bool) and type(getattr(plan, name)) is not kind:
+                    raise TypeError(f"{name} is {getattr(plan, name)!r}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PlanError(f"{source} is no plan, or is damaged: {error}. Plan again.") from error
+        return plan
+
+    def write(self, path: Path) -> None:
+        """Write TOML, whole or not at all."""
+        write_whole(path, lambda partial: partial.write_text(tomli_w.dumps(self.to_dict()), "utf-8"))
+
+    @classmethod
+    def read(cls, path: Path | str) -> Self:
+        """Read what `write` wrote."""
+        return cls.from_dict(read_toml(Path(path)), str(path))

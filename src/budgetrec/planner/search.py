@@ -1,0 +1,183 @@
+r"""The search: for every kind of step the best (n, k) that fits, and the best of those.
+
+The score of a candidate is the law's noise $V$ (`goal="noise"`), or the seconds that a step takes times
+$\|\nabla F\|^2 + V$ (`goal="time"`). The second is, up to a constant, the time to a given gain in loss: with
+the best step size for its noise, a step gains in proportion to
+$\|\nabla F\|^4 / (\|\nabla F\|^2 + V)$ (docs/theory.md, T21). Where noise is all there is, that is the law times
+seconds; where a step is nearly exact, taking off more noise gains nothing.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.errors import ArgumentError, PlanError
+from budgetrec.planner.kinds import Kind
+from budgetrec.planner.seconds import StepSeconds
+from budgetrec.theory.allocation import allocate
+from budgetrec.theory.noise import Noise, NoiseConstants, predict_noise
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bytes = Callable[[Floats | int, Floats | int, int | None], Floats]
+
+GOALS = ("time", "noise")
+_STEPS_AN_OCTAVE = 8
+_MICRO_BATCHES = (4, 16, 64, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A candidate with everything that is predicted of it."""
+
+    kind: Kind
+    batch_size: int
+    num_negatives: int
+    bytes: float
+    seconds: float
+    noise: float
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is predicted of every candidate: noise, seconds and bytes.
+
+    `bytes` and `seconds` are by kind (without its micro-batches); `gradient` is the squared norm of the true
+    gradient.
+    """
+
+    kinds: tuple[Kind, ...]
+    constants: NoiseConstants
+    gradient: float
+    mean_targets: float
+    bytes: Mapping[Kind, Bytes]
+    seconds: Mapping[Kind, StepSeconds]
+    num_items: int
+    max_batch_size: int
+    goal: str
+    limit: float  # bytes
+    fixed: Mapping[str, int]  # batch_size and num_negatives that a person wants
+
+    def noise(self, kind: Kind, batch_size: Floats | float, num_negatives: Floats | float) -> Noise:
+        """Evaluate the law."""
+        n, k = np.broadcast_arrays(
+            np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64)
+        )
+        if kind.full:
+            nothing = np.zeros_like(n)
+            return Noise(
+                example=self.constants.example / n,
+                shared_class=nothing,
+                target_class=nothing,
+                bias=nothing,
+            )
+        return predict_noise(
+            self.constants,
+            batch_size=n,
+            num_negatives=k,
+            num_groups=kind.num_groups(n, self.mean_targets),
+            num_targets=n * self.mean_targets,
+        )
+
+    def step_seconds(self, kind: Kind, n: Floats | float, k: Floats | float) -> Floats:
+        """Predict the seconds of a step, cut into parts if the kind says so."""
+        extra = max(0, (kind.micro_batches or 1) - 1)
+        return self.seconds[uncut(kind)](n, k, np.minimum(extra, np.asarray(n) - 1))
+
+    def score(self, kind: Kind, n: Floats | float, k: Floats | float) -> Floats:
+        """Score candidates; less is better."""
+        noise = self.noise(kind, n, k).total
+        if self.goal == "noise":
+            return noise
+        return self.step_seconds(kind, n, k) * (max(self.gradient, 0.0) + noise)
+
+    def total_bytes(self, kind: Kind, n: Floats | int, k: Floats | int) -> Floats:
+        """Predict the bytes of candidates."""
+        return self.bytes[uncut(kind)](n, k, kind.micro_batches)
+
+    def choice(self, kind: Kind, n: int, k: int) -> Choice:
+        """Predict everything of one candidate."""
+        return Choice(
+            kind=kind,
+            batch_size=n,
+            num_negatives=k,
+            bytes=float(self.total_bytes(kind, n, k)),
+            seconds=float(self.step_seconds(kind, n, k)),
+            noise=float(self.noise(kind, n, k).total),
+            score=float(self.score(kind, n, k)),
+        )
+
+    def best(self, kind: Kind, *, limit: float | None = None) -> Choice | None:
+        """Give the best (n, k) of a kind that fits, or None."""
+        limit = self.limit if limit is None else limit
+        batch_sizes, negatives = self.batch_sizes(), self.negatives(kind)
+        try:
+            found = allocate(
+                objective=lambda i, j, g: self.score(kind, batch_sizes[i - 1], negatives[j - 1]),
+                cost=lambda i, j, g: self.total_bytes(kind, batch_sizes[i - 1], negatives[j - 1]),
+                budget=limit,
+                max_batch_size=len(batch_sizes),
+                max_num_negatives=len(negatives),
+                sharings={kind.sharing: lambda i: i},
+                falls_with_negatives=self.goal == "noise",
+            )
+        except ArgumentError:
+            return None
+        return self.choice(
+            kind, int(batch_sizes[found.batch_size - 1]), int(negatives[found.num_negatives - 1])
+        )
+
+    def best_of_all(self) -> list[Choice]:
+        """Give the best of every kind that fits, the best first; where memory binds, cut steps too."""
+        found = []
+        for kind in self.kinds:
+            whole = self.best(kind)
+            if whole is not None:
+                found.append(whole)
+            free = self.best(kind, limit=np.inf)
+            if kind.micro_batches is None and (
+                whole is None or (free is not None and free.score < whole.score * (1 - 1e-9))
+            ):
+                cuts = (dataclasses.replace(kind, micro_batches=parts) for parts in _MICRO_BATCHES)
+                found += [choice for cut in cuts if (choice := self.best(cut)) is not None]
+        return sorted(found, key=lambda choice: (choice.score, choice.bytes))
+
+    def batch_sizes(self) -> Ints:
+        """Give the n that are looked at."""
+        if "batch_size" in self.fixed:
+            if self.fixed["batch_size"] > self.max_batch_size:
+                raise PlanError(
+                    f"batch_size is {self.fixed['batch_size']:,}, and the data has {self.max_batch_size:,} "
+                    "training sequences. Pass at most so many."
+                )
+            return np.array([self.fixed["batch_size"]])
+        return ladder(self.max_batch_size)
+
+    def negatives(self, kind: Kind) -> Ints:
+        """Give the k that are looked at."""
+        if kind.full:
+            return np.array([self.num_items])
+        if "num_negatives" in self.fixed:
+            return np.array([self.fixed["num_negatives"]])
+        return ladder(max(self.num_items - 1, 1))
+
+
+def uncut(kind: Kind) -> Kind:
+    """Give the kind as it is when training cuts steps by itself."""
+    return dataclasses.replace(kind, micro_batches=None)
+
+
+def ladder(most: int) -> Ints:
+    """Give numbers from 1 to `most` that are easy to read, eight an octave: scores hardly change between.
+
+    >>> ladder(40).tolist()
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40]
+    """
+    octaves = 2.0 ** np.arange(0, max(1, int(np.log2(most)) + 1))
+    rungs = np.unique(np.floor(np.outer(octaves, 1 + np.arange(_STEPS_AN_OCTAVE) / _STEPS_AN_OCTAVE)))
+    inside = rungs[rungs < most].astype(np.int64)
+    return np.append(inside, most)

@@ -1,0 +1,168 @@
+r"""Seconds a step as a function of (n, k), from a few short timed steps or from a machine's rates.
+
+A step costs a fixed time, a time for each sequence (the encoder), for each pair of a sequence and a negative
+(logits and gathered rows), for each negative of a set that the whole batch shares, for each row of the table
+that a row-sparse update touches, and for each part that it is cut into. All of these are times, so none is
+negative.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from budgetrec.config import RunConfig
+from budgetrec.planner.kinds import Kind
+from budgetrec.stepper import Stepper
+
+Floats = NDArray[np.float64]
+
+_REPEATS = 2  # timed steps a point; the fastest counts, since other work only ever slows one down
+_POINTS = ((8, 16), (32, 16), (8, 256), (32, 256), (32, 1024), (96, 64))
+_POINTS_OF_TARGETS = ((2, 4), (8, 4), (8, 16), (8, 64), (32, 16))
+_POINTS_OF_FULL = ((2, 1), (8, 1), (32, 1))
+_LONGEST_POINT = 2.0  # seconds; a point that must take longer than that is left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSeconds:
+    """Seconds of a step of one kind.
+
+    >>> seconds = StepSeconds(fixed=1.0, sequence=0.5, pair=0.25)
+    >>> float(seconds(4, 8))  # 1 + 4 / 2 + 4 * 8 / 4
+    11.0
+    """
+
+    fixed: float
+    sequence: float
+    pair: float
+    negative: float = 0.0
+    touched: float = 0.0
+    part: float = 0.0
+    rows_a_sequence: float = 0.0  # rows of the table that a sequence gathers besides negatives
+    num_items: int = 1
+    sharing: str = "sequence"
+
+    def __call__(
+        self, batch_size: Floats | float, num_negatives: Floats | float, extra_parts: Floats | float = 0.0
+    ) -> Floats:
+        """Predict for one or many (n, k); `extra_parts` are cut beyond what training does by itself."""
+        n, k = np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64)
+        terms = _features(n, k, self.rows_a_sequence, self.num_items, self.sharing)
+        costs = (self.fixed, self.sequence, self.pair, self.negative, self.touched)
+        total: Floats = sum(
+            (cost * term for cost, term in zip(costs, terms, strict=True)), np.zeros(())
+        ) + self.part * np.asarray(extra_parts, np.float64)
+        return total
+
+
+def _features(
+    n: Floats, k: Floats, rows_a_sequence: float, num_items: int, sharing: str
+) -> tuple[Floats, ...]:
+    one = np.ones(np.broadcast_shapes(n.shape, k.shape))
+    drawn = {"batch": k * one, "sequence": n * k, "target": n * k * rows_a_sequence / 2}[sharing]
+    gathered = n * rows_a_sequence + drawn
+    touched = num_items * -np.expm1(-gathered / num_items)  # distinct ones among so many draws
+    return one, n * one, n * k, k * one if sharing == "batch" else 0 * one, touched
+
+
+def fit_seconds(
+    points: Floats, seconds: Floats, *, kind: Kind, rows_a_sequence: float, num_items: int
+) -> StepSeconds:
+    """Fit costs to timed points (rows of n and k), relative errors weighed alike.
+
+    Where there is nothing to tell two costs apart, the fit may give all to one of them.
+    """
+    terms = np.stack(_features(points[:, 0], points[:, 1], rows_a_sequence, num_items, kind.sharing), axis=1)
+    if kind.full:
+        terms[:, 2:] = 0
+    if kind.table_updates == "dense":
+        terms[:, 4] = 0
+    scale = np.maximum(terms.max(0), 1e-300)
+    costs, _ = nnls(terms / scale / seconds[:, None], np.ones(len(seconds)))
+    fixed, sequence, pair, negative, touched = (float(cost) for cost in costs / scale)
+    return StepSeconds(
+        fixed=fixed,
+        sequence=sequence,
+        pair=pair,
+        negative=negative,
+        touched=touched,
+        rows_a_sequence=rows_a_sequence,
+        num_items=num_items,
+        sharing=kind.sharing,
+    )
+
+
+def time_steps(
+    stepper: Stepper, kind: Kind, config: RunConfig, *, fits: Callable[[int, int], bool], mean_targets: float
+) -> StepSeconds:
+    """Take a few steps of a kind at several (n, k) that fit, and fit their seconds.
+
+    The stepper goes on training meanwhile. Points that would take too long, by those before, are left out.
+    """
+    chosen = _POINTS_OF_FULL if kind.full else _POINTS
+    chosen = _POINTS_OF_TARGETS if kind.sharing == "target" else chosen
+    most, num_items = stepper.batches.num_sequences, stepper.dataset.num_items
+    wanted = sorted({(min(n, most), 1 if kind.full else min(k, max(num_items - 1, 1))) for n, k in chosen})
+    points: list[tuple[int, int]] = []
+    seconds: list[float] = []
+    for n, k in sorted(wanted, key=lambda point: point[0] * (point[1] + 64)):
+        costs = [each * max(1.0, n * (k + 64) / (m * (j + 64))) for (m, j), each in zip(points, seconds, strict=True)]
+        if points and (not fits(n, k) or min(costs) > _LONGEST_POINT):
+            continue
+        points.append((n, k))
+        seconds.append(_time(stepper, kind.configure(config, n, k)))
+    fitted = fit_seconds(
+        np.array(points, np.float64),
+        np.array(seconds),
+        kind=kind,
+        rows_a_sequence=2 * mean_targets,
+        num_items=num_items,
+    )
+    return dataclasses.replace(fitted, part=_part_seconds(stepper, kind, config, points, seconds))
+
+
+def _part_seconds(
+    stepper: Stepper, kind: Kind, config: RunConfig, points: list[tuple[int, int]], seconds: list[float]
+) -> float:
+    """Time one step cut as finely as can be; what it takes longer is the price of its parts."""
+    if not stepper.objective.separable:
+        return 0.0
+    n, k = points[-1]
+    fine = dataclasses.replace(kind, micro_batches=n)
+    longer = _time(stepper, fine.configure(config, n, k))
+    return max(0.0, (longer - seconds[-1]) / max(n - 1, 1))
+
+
+def _time(stepper: Stepper, config: RunConfig) -> float:
+    objective, training = config.objective, config.training
+    stepper.change(
+        batch_size=training.batch_size,
+        objective=objective.objective,
+        num_negatives=objective.num_negatives,
+        sharing=objective.sharing,
+        lean=objective.lean,
+    )
+    stepper.micro_batches = training.micro_batches
+    batches = iter(stepper.batches.epoch(stepper.generators["order"]))
+    taken = []
+    for _ in range(1 + _REPEATS):  # the first is not counted: it allocates
+        batch = next(batches, None)
+        if batch is None or (taken and len(batch.ids) < training.batch_size):
+            break
+        _wait(stepper.device)
+        begin = time.perf_counter()
+        stepper.step(batch, config.optimizer.learning_rate)
+        _wait(stepper.device)
+        taken.append(time.perf_counter() - begin)
+    return min(taken[1:], default=taken[0])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
