@@ -87,6 +87,11 @@ class TrainingBatches:
         return len(self._begins)
 
     @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many targets each sequence (window) has."""
+        return self._lengths.astype(np.int64) - 1
+
+    @property
     def num_targets(self) -> int:
         """How many targets an epoch has."""
         return int(self._lengths.sum()) - self.num_sequences

@@ -23,7 +23,7 @@ from budgetrec.evaluation.scorer import BLOCK_BYTES, BLOCK_USERS, Scorer, SeenPa
 
 # Histories encoded at once. Measured on one CPU thread with SASRec, d = 64, 200 positions, seconds for 6,040
 # users: 1.5 by 32, 1.4 by 64, 1.9 by 128, 2.5 by 256.
-_BATCH_SIZES = {"cpu": 64}
+ENCODED_AT_ONCE = {"cpu": 64}
 
 
 class NextItemModel(Protocol):
@@ -128,7 +128,7 @@ def _encode(
     model: NextItemModel, dataset: Dataset, targets: Targets, device: torch.device, batch_size: int | None
 ) -> Iterator[_Encoded]:
     if batch_size is None:
-        batch_size = _BATCH_SIZES.get(device.type, BLOCK_USERS)
+        batch_size = ENCODED_AT_ONCE.get(device.type, BLOCK_USERS)
     for batch in history_batches(dataset, targets, batch_size=batch_size, max_length=model.max_length):
         states = model.predict(batch.ids.to(device), batch.mask.to(device))
         yield _Encoded(states, batch.targets.to(device), batch.rows.numpy())

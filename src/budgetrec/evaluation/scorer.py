@@ -57,6 +57,13 @@ class RankedBlock:
     lists: Tensor
 
 
+def tile_shape(num_items: int, element_size: int, block_bytes: int) -> tuple[int, int]:
+    """Give the users and the items of one tile of scores."""
+    pair_bytes = 2 * element_size  # the scores, and as much again to work in
+    users = max(2, min(BLOCK_USERS, block_bytes // (pair_bytes * min(num_items, 1024))))
+    return users, min(num_items, _WIDEST_TILE, block_bytes // (pair_bytes * users))
+
+
 class Scorer:
     """Scores states (n, d) against a table (K, d), a tile of items at a time, in two buffers used again.
 
@@ -70,9 +77,7 @@ class Scorer:
         if block_bytes < _FEWEST_BYTES:
             raise ArgumentError(f"block_bytes is {block_bytes}. Pass at least {_FEWEST_BYTES}.")
         num_items = table.shape[0]
-        pair_bytes = 2 * table.element_size()  # the scores, and as much again to work in
-        self.block_users = max(2, min(BLOCK_USERS, block_bytes // (pair_bytes * min(num_items, 1024))))
-        self.width = min(num_items, _WIDEST_TILE, block_bytes // (pair_bytes * self.block_users))
+        self.block_users, self.width = tile_shape(num_items, table.element_size(), block_bytes)
         self.list_length = list_length
         self._table = table
         self._whole = self.width == num_items

@@ -19,7 +19,7 @@ from budgetrec.objectives.checks import check_finite, check_inputs, check_option
 BLOCK_BYTES = 64 * 2**20
 # Below this many targets in a block of torch's, products with the whole table are slow.
 _FEWEST_TARGETS = 64
-_TILE_TARGETS = 1024
+TILE_TARGETS = 1024
 
 
 def full_softmax(
@@ -31,8 +31,11 @@ def full_softmax(
     temperature: float = 1.0,
     cosine: bool = False,
     lean: bool = False,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Tensor:
     """Average the exact loss over the targets; hidden (G, T/G, d), targets and mask (G, T/G), table (K, d).
+
+    Lean, about `block_bytes` of logits exist at a time.
 
     >>> full_softmax(torch.zeros(1, 1, 2), torch.tensor([[0]]), torch.eye(2))  # log 2
     tensor(0.6931)
@@ -54,24 +57,33 @@ def full_softmax(
             logits = states @ vectors.T
             loss = functional.cross_entropy(logits.to(torch.promote_types(product, torch.float32)), wanted)
         else:
-            loss = _lean(states, vectors, wanted)
+            loss = _lean(states, vectors, wanted, block_bytes)
     return check_finite(loss, hidden, table)
 
 
-def _lean(states: Tensor, vectors: Tensor, wanted: Tensor) -> Tensor:
-    block_targets = BLOCK_BYTES // (vectors.shape[0] * vectors.element_size())
-    if block_targets < _FEWEST_TARGETS or vectors.dtype not in (torch.float32, torch.float64):
-        return full_softmax_in_tiles(states, vectors, wanted)
-    block = min(block_targets, states.shape[0])
+def in_tiles(num_items: int, element_size: int, block_bytes: int) -> bool:
+    """Say whether lean mode cuts the items too, as a block against all of them would hold few targets."""
+    return block_bytes // (num_items * element_size) < _FEWEST_TARGETS
+
+
+def _lean(states: Tensor, vectors: Tensor, wanted: Tensor, block_bytes: int) -> Tensor:
+    num_items, element_size = vectors.shape[0], vectors.element_size()
+    if in_tiles(num_items, element_size, block_bytes) or vectors.dtype not in (torch.float32, torch.float64):
+        return full_softmax_in_tiles(states, vectors, wanted, tile_items=_tile_items(block_bytes))
+    block = min(block_bytes // (num_items * element_size), states.shape[0])
     options = LinearCrossEntropyOptions(batch_chunk_size=block, allow_retain_graph=True)
     return functional.linear_cross_entropy(states, vectors, wanted, options=options)
+
+
+def _tile_items(block_bytes: int) -> int:
+    return max(1, block_bytes // (4 * TILE_TARGETS))
 
 
 def full_softmax_in_tiles(
     states: Tensor, vectors: Tensor, wanted: Tensor, *, tile_items: int | None = None
 ) -> Tensor:
     """Average over states (T, d) against vectors (K, d), a tile of targets and items at a time."""
-    tile_items = tile_items or max(1, BLOCK_BYTES // (4 * _TILE_TARGETS))
+    tile_items = tile_items or _tile_items(BLOCK_BYTES)
     loss: Tensor = _Tiles.apply(states, vectors, wanted, tile_items)  # type: ignore[no-untyped-call]
     return loss
 
@@ -90,8 +102,8 @@ class _Tiles(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor, vectors: Tensor, wanted: Tensor, tile_items: int) -> Tensor:
         wide = torch.promote_types(states.dtype, torch.float32)
         log_sums = states.new_full(wanted.shape, -torch.inf, dtype=wide)
-        for start in range(0, len(wanted), _TILE_TARGETS):
-            rows = slice(start, start + _TILE_TARGETS)
+        for start in range(0, len(wanted), TILE_TARGETS):
+            rows = slice(start, start + TILE_TARGETS)
             for items in range(0, len(vectors), tile_items):
                 logits = (states[rows] @ vectors[items : items + tile_items].T).to(wide)
                 log_sums[rows] = torch.logaddexp(log_sums[rows], logits.logsumexp(1))
@@ -107,8 +119,8 @@ class _Tiles(torch.autograd.Function):
         wide, tile_items, scale = log_sums.dtype, ctx.tile_items, grad_output / len(wanted)
         of_states = torch.zeros_like(states, dtype=wide)
         of_vectors = torch.zeros_like(vectors, dtype=wide)
-        for start in range(0, len(wanted), _TILE_TARGETS):
-            rows = slice(start, start + _TILE_TARGETS)
+        for start in range(0, len(wanted), TILE_TARGETS):
+            rows = slice(start, start + TILE_TARGETS)
             for first in range(0, len(vectors), tile_items):
                 items = slice(first, first + tile_items)
                 logits = (states[rows] @ vectors[items].T).to(wide)

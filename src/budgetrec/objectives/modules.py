@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.binary import binary_cross_entropy
 from budgetrec.objectives.checks import Table
-from budgetrec.objectives.full_softmax import full_softmax
+from budgetrec.objectives.full_softmax import BLOCK_BYTES, full_softmax
 from budgetrec.objectives.reduced import reduced_cross_entropy
 from budgetrec.objectives.sampled_softmax import row_loss_for, sampled_softmax
 from budgetrec.objectives.scalable import scalable_cross_entropy
@@ -258,11 +258,19 @@ class _Undrawn(nn.Module):
 class FullSoftmax(_Undrawn):
     """Exact softmax over the catalogue for sequence models; nothing is drawn, so no `generator` is needed."""
 
-    def __init__(self, *, temperature: float = 1.0, cosine: bool = False, lean: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,
+        cosine: bool = False,
+        lean: bool = True,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
         super().__init__()
         self.temperature = temperature
         self.cosine = cosine
         self.lean = lean
+        self.block_bytes = block_bytes
 
     def forward(
         self,
@@ -275,7 +283,14 @@ class FullSoftmax(_Undrawn):
     ) -> Tensor:
         """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
         return full_softmax(
-            hidden, targets, table, mask, temperature=self.temperature, cosine=self.cosine, lean=self.lean
+            hidden,
+            targets,
+            table,
+            mask,
+            temperature=self.temperature,
+            cosine=self.cosine,
+            lean=self.lean,
+            block_bytes=self.block_bytes,
         )
 
     def num_logits(self, num_targets: int, num_items: int) -> int:

@@ -1,4 +1,4 @@
-"""How many bytes were in use at most."""
+"""How many bytes are in use, and were in use at most."""
 
 import resource
 import sys
@@ -24,9 +24,24 @@ def peak_bytes(device: torch.device) -> int:
     """Give the most bytes that were in use: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
+    return _status("VmHWM") or _largest()
+
+
+def resident_bytes(device: torch.device) -> int:
+    """Give the bytes in use now, which a peak is compared with: of tensors on a GPU, of the process on a CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    return _status("VmRSS") or _largest()
+
+
+def _status(name: str) -> int | None:
     with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM"):
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
+    return None
+
+
+def _largest() -> int:
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return largest if sys.platform == "darwin" else largest * 1024  # bytes there, KiB elsewhere

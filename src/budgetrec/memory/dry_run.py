@@ -1,0 +1,127 @@
+"""Small steps of the sizes that tell the features of a step apart."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.memory.features import Features
+from budgetrec.memory.law import Law, fit
+from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
+from budgetrec.objectives.full_softmax import TILE_TARGETS
+from budgetrec.objectives.scoring import BLOCK_BYTES
+from budgetrec.steps import Objective
+
+_NUM_RUNS = 10
+_LONGEST = 32
+_FEW_ITEMS, _MANY_ITEMS = 60, 3000
+_TILES = 17  # at least 16 are needed for tiles to be used at all
+
+
+@dataclass(frozen=True)
+class StepLaws:
+    """Bytes of a step: what a batch keeps while its parts run, its own peak before them, and a part's peak."""
+
+    kept: Law
+    before: Law
+    part: Law
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One small step: lengths of its sequences, k, the catalogue, and bytes of a block for the whole table."""
+
+    lengths: NDArray[np.int64]
+    num_negatives: int
+    num_items: int
+    block_bytes: int
+
+
+Setting = Callable[[Asked], tuple[Stand, Objective]]
+
+
+def find_laws(
+    setting: Setting,
+    features: Features,
+    *,
+    max_length: int,
+    targets_share: float,
+    fewest_targets: int = 48,
+    fewest_items: int = 60,
+) -> StepLaws:
+    """Take small steps with what `setting` gives for each, and find the bytes of steps of any size.
+
+    `targets_share` is about how many targets there are for each position that is read. Steps have about
+    `fewest_targets` targets or more, and an objective over the whole table meets `fewest_items` or more.
+    """
+    runs, rows = [], []
+    for asked in _asked(features, max_length, targets_share, fewest_targets, fewest_items):
+        stand, objective = setting(asked)
+        runs.append(rehearse(stand, objective, asked.lengths))
+        rows.append(replace(features, num_items=asked.num_items, block_bytes=asked.block_bytes))
+    shapes = [_shape(run.sizes) for run in runs]
+    negatives = [np.float64(run.sizes.num_negatives) for run in runs]
+    of_batch = np.stack([row.of_batch(s, k) for row, s, k in zip(rows, shapes, negatives, strict=True)])
+    of_part = np.stack(
+        [
+            row.of_part(s, k, np.float64(run.sizes.distinct))
+            for row, s, k, run in zip(rows, shapes, negatives, runs, strict=True)
+        ]
+    )
+    cuts = [_cut(run) for run in runs]
+    return StepLaws(
+        kept=fit([kept[None] for _, kept, _ in cuts], of_batch),
+        before=fit([before for before, _, _ in cuts], of_batch),
+        part=fit([part for _, _, part in cuts], of_part),
+    )
+
+
+def _shape(sizes: Sizes) -> NDArray[np.float64]:
+    return np.array([sizes.sequences, sizes.positions, sizes.places, sizes.targets], np.float64)
+
+
+def _cut(run: Rehearsed) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Give the bytes before the first part, what of it is kept, and the bytes of the part on top of that."""
+    live, during = run.timeline.live, run.timeline.during
+    first, last = np.flatnonzero(during != STAGES.index("batch"))[[0, -1]]
+    kept = live[first - 1]
+    return live[:first], kept, np.maximum(live[first : last + 1] - kept, 0)
+
+
+def _asked(
+    features: Features, max_length: int, targets_share: float, fewest_targets: int, fewest_items: int
+) -> Iterator[Asked]:
+    """Vary every size, so that no two features rise and fall together."""
+    random = np.random.default_rng(0)
+    longest = min(max_length, _LONGEST)
+    fewest = max(2, round(fewest_targets / (longest * targets_share)))  # sequences, so that there are enough targets
+    for run in range(_NUM_RUNS):
+        width = max(1, longest - (longest // 4) * (run % 3))
+        lengths = np.full(fewest + run % 4, width)
+        lengths[1:] = random.integers(max(1, width // 2), width + 1, len(lengths) - 1)
+        num_targets = max(1, round(float(lengths.sum()) * targets_share))
+        block_bytes = features.block_bytes
+        num_items, num_negatives = _MANY_ITEMS, int(random.integers(4, 60))
+        if features.sharing is None:
+            num_items = int(random.integers(fewest_items, 5 * fewest_items))
+            if features.tiles:
+                block_bytes = 4 * TILE_TARGETS * int(random.integers(4, 12))
+                num_items = _TILES * block_bytes // (4 * TILE_TARGETS)
+        elif features.lean:
+            num_items = (_FEW_ITEMS, 10 * _FEW_ITEMS, _MANY_ITEMS)[run % 3]
+            if features.sharing == "sequence":
+                lengths = lengths[: 3 + run % 2] if len(lengths) > 3 else np.full(3 + run % 2, width)
+            num_negatives = _for_two_blocks(features, lengths, num_targets, random.uniform(0.72, 0.92))
+        yield Asked(lengths, num_negatives, num_items, block_bytes)
+
+
+def _for_two_blocks(features: Features, lengths: NDArray[np.int64], num_targets: int, share: float) -> int:
+    """Give so many negatives that a lean objective works in two blocks, the first larger than the second."""
+    numbers = BLOCK_BYTES // 4
+    if features.sharing == "sequence":
+        size = max(1.0, num_targets * len(lengths) / lengths.sum())
+        return int(numbers * share / (2 * (size + features.dim)))
+    if features.sharing == "target":
+        return int(numbers / ((1 + features.dim) * num_targets * share))
+    return int(numbers / (num_targets * share))

@@ -1,0 +1,91 @@
+"""Which products of sizes the bytes of a step are made of."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
+from budgetrec.objectives.full_softmax import TILE_TARGETS
+from budgetrec.objectives.scoring import BLOCK_BYTES
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Turns sizes of batches and parts into features.
+
+    `sharing` is "batch", "sequence" or "target" for drawn negatives and None for an objective over the whole
+    table; `dim` is the width; a lean objective over the whole table takes about `block_bytes` of logits, in
+    blocks of targets or in `tiles` of targets and items.
+    """
+
+    sharing: str | None
+    lean: bool
+    dim: int
+    num_items: int
+    tiles: bool = False
+    block_bytes: int = TABLE_BLOCK_BYTES
+
+    def slots(self, shape: Floats, num_negatives: Floats) -> Floats:
+        """Count the negatives that are drawn for batches or parts of `shape` (..., 4)."""
+        sequences, _, _, targets = np.moveaxis(shape, -1, 0)
+        groups = {"batch": np.ones_like(sequences), "sequence": sequences, "target": targets}
+        return groups[self.sharing] * num_negatives if self.sharing else np.zeros_like(sequences)
+
+    def of_batch(self, shape: Floats, num_negatives: Floats) -> Floats:
+        """Give features (..., F) of what exists once a batch: ids, masks and draws."""
+        shape, num_negatives = _broadcast(shape, num_negatives)
+        columns = [np.ones(shape.shape[:-1]), *np.moveaxis(shape, -1, 0), self.slots(shape, num_negatives)]
+        return np.stack(columns, -1)
+
+    def of_part(self, shape: Floats, num_negatives: Floats, distinct: Floats | None = None) -> Floats:
+        """Give features (..., F) of what exists once a part; `distinct` items meet its targets."""
+        shape, num_negatives = _broadcast(shape, num_negatives)
+        sequences, _, places, targets = np.moveaxis(shape, -1, 0)
+        columns = [np.ones(shape.shape[:-1]), *np.moveaxis(shape, -1, 0)]
+        if self.sharing is None:
+            items = np.full_like(targets, self.num_items)
+            return np.stack([*columns, items, self._scored(targets)], -1)
+        slots = self.slots(shape, num_negatives)
+        logits = places * num_negatives if self.sharing == "sequence" else targets * num_negatives
+        columns.extend((slots, logits))
+        if self.lean:
+            groups, size = {
+                "batch": (np.ones_like(targets), targets),
+                "sequence": (sequences, places / np.maximum(sequences, 1)),
+                "target": (targets, np.ones_like(targets)),
+            }[self.sharing]
+            columns[-1] = expected_distinct(targets + slots, self.num_items) if distinct is None else distinct
+            columns.extend(_block(groups, size, num_negatives, self.dim))
+        return np.stack(columns, -1)
+
+    def _scored(self, targets: Floats) -> Floats:
+        """Count the logits that exist at once."""
+        if not self.lean:
+            return targets * self.num_items
+        if self.tiles:
+            tile_items = max(1, self.block_bytes // (4 * TILE_TARGETS))
+            return np.minimum(targets, TILE_TARGETS) * min(tile_items, self.num_items)
+        return np.minimum(targets, self.block_bytes // (4 * self.num_items)) * self.num_items
+
+
+def expected_distinct(draws: Floats, num_items: int) -> Floats:
+    """Give how many of `num_items` items so many uniform draws are expected to meet."""
+    met: Floats = -num_items * np.expm1(-draws / num_items)
+    return met
+
+
+def _block(groups: Floats, size: Floats, num_negatives: Floats, dim: int) -> tuple[Floats, Floats]:
+    """Give the negatives and logits of one block, as `objectives.scoring` cuts them."""
+    num_negatives = np.maximum(num_negatives, 1)
+    group_step = np.maximum(1, BLOCK_BYTES // ((size + dim) * num_negatives * 4))
+    columns = np.where(group_step > 1, size, np.maximum(1, BLOCK_BYTES // (num_negatives * 4)))
+    block_groups = np.minimum(groups, group_step)
+    return block_groups * num_negatives, block_groups * np.minimum(size, columns) * num_negatives
+
+
+def _broadcast(shape: Floats, num_negatives: Floats) -> tuple[Floats, Floats]:
+    lead = np.broadcast_shapes(shape.shape[:-1], np.shape(num_negatives))
+    return np.broadcast_to(shape, (*lead, 4)), np.broadcast_to(num_negatives, lead)

@@ -1,0 +1,94 @@
+"""What is there through all of training: weights, gradients and the state of the optimisers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from budgetrec.memory.timeline import record
+from budgetrec.models.item_encoders import ItemTable
+from budgetrec.optimizers.row_gradients import BLOCK_BYTES
+
+MakeOptimizers = Callable[[list[nn.Parameter], list[nn.Parameter]], list[Optimizer]]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Bytes that do not depend on the batch, each for a catalogue of any size: constant + bytes an item."""
+
+    weights: tuple[int, float]
+    gradients: tuple[int, float]  # row-sparse sums apart
+    state: tuple[int, float]
+
+
+def item_tables(model: nn.Module) -> list[nn.Parameter]:
+    """Give the trained tables of item vectors."""
+    return [part.weight for part in model.modules() if isinstance(part, ItemTable)]
+
+
+def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_items: int) -> Fixed:
+    """Count for a model of `num_items` items; its optimisers take a step to show their state."""
+    tables = item_tables(model)
+    parameters = list(model.parameters())
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    if sparse:
+        for table in tables:
+            table.grad = _touch(table, 1)
+    optimizers = make(parameters, tables)
+    for optimizer in optimizers:
+        optimizer.step()
+    for parameter in parameters:
+        parameter.grad = None
+    own = {id(table) for table in tables}
+    state = [0, 0]
+    for optimizer in optimizers:
+        for parameter, values in optimizer.state.items():
+            for value in values.values():
+                if isinstance(value, torch.Tensor):
+                    state[id(parameter) in own and value.dim() > 0] += value.nbytes
+    in_tables = sum(table.nbytes for table in tables)
+    others = sum(parameter.nbytes for parameter in parameters) - in_tables
+    buffers = sum(buffer.nbytes for buffer in model.buffers() if buffer.shape[:1] != (num_items,))
+    per_item = in_tables / num_items
+    return Fixed(
+        weights=(others + buffers, per_item),
+        gradients=(others, 8.0 * len(tables) if sparse else per_item),  # a place an item where sparse
+        state=(state[0], state[1] / num_items),
+    )
+
+
+@dataclass(frozen=True)
+class UpdateBytes:
+    """What a row-sparse update needs on top of the gradient, by how many rows were touched."""
+
+    rows: tuple[int, ...]
+    peaks: tuple[int, ...]
+
+    def __call__(self, touched: np.ndarray) -> np.ndarray:
+        """Interpolate, and go on with the last slope: above one block only ids grow with the rows."""
+        slope = (self.peaks[-1] - self.peaks[-2]) / (self.rows[-1] - self.rows[-2])
+        beyond = np.maximum(touched - self.rows[-1], 0) * slope
+        return np.interp(touched, (0, *self.rows), (0, *self.peaks)) + beyond
+
+
+def measure_updates(dim: int, make: MakeOptimizers) -> UpdateBytes:
+    """Update tables of one, three and six blocks of rows."""
+    block = max(1, BLOCK_BYTES // (4 * dim))
+    rows, peaks = (block, 3 * block, 6 * block), []
+    table = nn.Parameter(torch.zeros(rows[-1], dim))
+    for optimizer in make([], [table]):
+        table.grad = _touch(table, 1)
+        optimizer.step()
+        for count in rows:
+            table.grad = _touch(table, count)
+            peaks.append(record(optimizer.step, ("update",)).peak)
+    return UpdateBytes(rows, tuple(peaks))
+
+
+def _touch(table: nn.Parameter, count: int) -> torch.Tensor:
+    ids = torch.arange(count)[None]
+    return torch.sparse_coo_tensor(ids, torch.zeros(count, table.shape[1]), table.shape, check_invariants=False)

@@ -1,0 +1,96 @@
+"""What a process needs for training besides tensors: libraries' own workspaces, threads, holes in the heap.
+
+It is measured, not guessed: a child process trains a small model for a few steps, evaluates it, and compares
+how much it grew with the tensors that it had.
+"""
+
+import subprocess
+import sys
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+import torch
+
+from budgetrec.config import RunConfig
+from budgetrec.data.batches import TrainingBatches
+from budgetrec.data.store import Dataset
+from budgetrec.errors import TrainingError
+from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
+from budgetrec.memory.step import StepMemory, _maker
+from budgetrec.build import build_model, build_objective
+from budgetrec.steps import accumulate_gradients, gather_in_place
+from budgetrec.evaluation.ranking import rank_targets
+
+_USERS, _LENGTH, _ITEMS = 400, 40, 2000
+_STEPS = 5
+
+
+@lru_cache(maxsize=1)
+def measure_overhead(*, threads: int | None = None) -> int:
+    """Give the bytes by which a training process on this CPU grows beyond its tensors; takes a few seconds."""
+    command = [sys.executable, "-c", f"from {__name__} import main; main()", *([str(threads)] if threads else [])]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if child.returncode:
+        reason = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise TrainingError(f"the overhead of training cannot be measured: {reason}.")
+    return int(child.stdout)
+
+
+def main() -> None:
+    """Train a little, and print the overhead."""
+    if len(sys.argv) > 1:
+        torch.set_num_threads(int(sys.argv[1]))
+    config = RunConfig().replaced({"table_updates": "dense", "num_negatives": 64, "max_length": _LENGTH})
+    dataset = _dataset()
+    device = torch.device("cpu")
+    reset_peak(device)
+    before = resident_bytes(device)
+    lengths = _train(config, dataset)
+    growth = peak_bytes(device) - before
+    predicted = StepMemory.dry_run(config, num_items=_ITEMS, lengths=lengths)
+    sys.stdout.write(str(max(0, growth - int(predicted.total(32, 64)))))
+
+
+def _train(config: RunConfig, dataset: Dataset) -> np.ndarray:
+    generator = torch.Generator().manual_seed(0)
+    model = build_model(config.model, _ITEMS, features=None, generator=generator)
+    objective = build_objective(config.objective, dataset, model)
+    row_gradients = gather_in_place(model, sparse=False)
+    optimizers = _maker(config.optimizer, "dense")(list(model.parameters()), [g.weight for g in row_gradients])
+    batches = TrainingBatches(dataset, batch_size=32, max_length=_LENGTH, group_by_length=False)
+    for _, batch in zip(range(_STEPS), batches.epoch(generator), strict=False):
+        for gradients in row_gradients:
+            gradients.begin()
+        accumulate_gradients(
+            model,
+            objective,
+            batch,
+            micro_batches=None,
+            last_only=False,
+            generator=generator,
+            backward=torch.Tensor.backward,
+        )
+        for gradients in row_gradients:
+            gradients.finish()
+        for optimizer in optimizers:
+            optimizer.step()
+    rank_targets(model, dataset, dataset.validation())
+    return batches.lengths
+
+
+def _dataset() -> Dataset:
+    """Make sequences of random items, the last of each for validation."""
+    items = np.random.default_rng(0).integers(_ITEMS, size=_USERS * _LENGTH).astype(np.int32)
+    offsets = np.arange(_USERS + 1, dtype=np.int64) * _LENGTH
+    return Dataset(
+        items=items,
+        offsets=offsets,
+        train_stops=offsets[1:] - 1,
+        validation_targets=offsets[1:] - 1,
+        test_targets=offsets[:0],
+        user_labels=pl.Series("user", np.arange(_USERS)),
+        item_labels=pl.Series("item", np.arange(_ITEMS)),
+        train_counts=np.bincount(items, minlength=_ITEMS),
+        info={},
+    )

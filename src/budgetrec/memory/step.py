@@ -1,0 +1,382 @@
+"""The bytes of a training step, and of a run, predicted without data or device."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from budgetrec.build import build_model, build_objective, scoring_view
+from budgetrec.config import OptimizerConfig, RunConfig
+from budgetrec.data.batches import Batch
+from budgetrec.data.store import Dataset
+from budgetrec.errors import ArgumentError
+from budgetrec.evaluation.ranking import ENCODED_AT_ONCE
+from budgetrec.evaluation.scorer import BLOCK_BYTES, BLOCK_USERS
+from budgetrec.memory.dry_run import Asked, StepLaws, find_laws
+from budgetrec.memory.evaluating import EvaluationLaws, find_evaluation_laws
+from budgetrec.memory.features import Features, expected_distinct
+from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, measure_updates
+from budgetrec.memory.rehearsal import STAGES, Stand
+from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
+from budgetrec.models.contract import SequenceModel
+from budgetrec.models.item_encoders import ItemTable
+from budgetrec.objectives import FullSoftmax
+from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
+from budgetrec.objectives.full_softmax import in_tiles
+from budgetrec.optimizers import make_optimizers
+from budgetrec.steps import Objective, gather_in_place
+
+Floats = NDArray[np.float64]
+PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
+_DRAWN = ("sampled-softmax", "bce", "gbce")
+_KIND_OF = {
+    "batch": "workspace",
+    "encoder": "encoder",
+    "rows": "rows",
+    "logits": "logits",
+    "loss_backward": "logits",
+    "encoder_backward": "encoder",
+}
+_BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
+_WINDOW_BYTES = 18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
+_ROW_GROWTH = 1.125  # how much more room than needed the row-sparse sums take at most
+_SAMPLE = 1024  # windows that a model of one's own is asked about
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """The most bytes that a run has in use, as a function of batch size and negatives.
+
+    Made by `dry_run` from settings or by `of_model` for a model of your own.
+    """
+
+    features: Features
+    laws: StepLaws
+    evaluation: EvaluationLaws
+    fixed: Fixed
+    updates: UpdateBytes | None  # None where updates are dense
+    tied: bool
+    windows: Windows
+    max_length: int
+    whole: bool  # whether a batch is one part unless micro-batches are asked for
+    on_host: bool
+    overhead: int = 0
+    evaluation_block_bytes: int = BLOCK_BYTES
+    _shapes: dict[int | None, list[Shapes]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def dry_run(
+        cls,
+        config: RunConfig,
+        *,
+        num_items: int,
+        lengths: NDArray[np.int64],
+        features_width: int | None = None,
+        device_type: str = "cpu",
+        overhead: int = 0,
+        evaluation_block_bytes: int = BLOCK_BYTES,
+    ) -> Self:
+        """Run small steps of the model and objective that `config` names, and find the bytes of larger ones.
+
+        `lengths` are the targets of each training window (`TrainingBatches.lengths`). Batch size,
+        micro-batches and negatives of `config` are ignored; `table_updates` must be "dense" or "row-sparse".
+        `overhead` is what `measure_overhead` found.
+        """
+        sparse = _is_sparse(config, features_width)
+
+        def build(count: int) -> SequenceModel:
+            features = None if features_width is None else torch.rand(count, features_width)
+            return build_model(config.model, count, features=features, generator=torch.Generator())
+
+        def make_objective(asked: Asked, model: SequenceModel) -> Objective:
+            settings = replace(config.objective, num_negatives=asked.num_negatives)
+            if settings.objective == "full-softmax":
+                return FullSoftmax(
+                    temperature=settings.temperature,
+                    cosine=settings.cosine,
+                    lean=settings.lean,
+                    block_bytes=asked.block_bytes,
+                )
+            return build_objective(settings, _stand_in(model.num_items), model)
+
+        autocast = _autocast(config)
+        models: dict[int, Stand] = {}
+
+        def setting(asked: Asked) -> tuple[Stand, Objective]:
+            if asked.num_items not in models:
+                model = build(asked.num_items)
+                models[asked.num_items] = Stand(
+                    model,
+                    gather_in_place(model, sparse=sparse),
+                    config.training.targets == "last",
+                    autocast,
+                )
+            stand = models[asked.num_items]
+            return stand, make_objective(asked, stand.model)
+
+        drawn = config.objective.objective in _DRAWN
+        features = Features(
+            config.objective.sharing if drawn else None,
+            config.objective.lean,
+            config.model.dim,
+            num_items,
+            tiles=config.objective.objective == "full-softmax"
+            and config.objective.lean
+            and (in_tiles(num_items, 4, TABLE_BLOCK_BYTES) or config.training.precision != "32-true"),
+        )
+        probe = build(64)
+        windows = _windows(probe, np.asarray(lengths, np.int64), config.training.targets == "last")
+        laws = find_laws(
+            setting,
+            features,
+            max_length=config.model.max_length,
+            targets_share=float(windows.targets.sum() / windows.positions.sum()),
+            **_fewest(config),
+        )
+        make = _maker(config.optimizer, "row-sparse" if sparse else "dense")
+        views = [(scoring_view(build(count), config.objective), count) for count in (64, 128)]
+        return cls(
+            features=features,
+            laws=laws,
+            evaluation=find_evaluation_laws(views, max_length=config.model.max_length),
+            fixed=count_fixed(probe, make, sparse=sparse, num_items=64),
+            updates=measure_updates(config.model.dim, make) if sparse else None,
+            tied=config.model.tied,
+            windows=windows,
+            max_length=config.model.max_length,
+            whole=device_type != "cpu" or not _separable(config),
+            on_host=device_type == "cpu",
+            overhead=overhead,
+            evaluation_block_bytes=evaluation_block_bytes,
+        )
+
+    def total(
+        self, batch_size: ArrayLike, num_negatives: ArrayLike, micro_batches: int | None = None
+    ) -> Floats:
+        """Give the predicted peak in bytes; arrays of batch sizes and negatives broadcast."""
+        sizes, negatives = np.broadcast_arrays(
+            np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64)
+        )
+        if sizes.size == 0:
+            return np.zeros(sizes.shape)
+        if sizes.min() < 1 or negatives.min() < 0:
+            raise ArgumentError(
+                f"batch_size goes down to {sizes.min():g} and num_negatives to {negatives.min():g}; pass at "
+                "least 1 sequence and 0 negatives."
+            )
+        points = grid(int(sizes.max()))
+        flat_sizes, flat_negatives = sizes.ravel(), negatives.ravel()
+        above = np.searchsorted(points, flat_sizes)
+        below = np.maximum(above - 1, 0)
+        totals = np.zeros((2, len(flat_sizes)))
+        for place in np.unique(np.concatenate([above, below])):
+            for row, places in enumerate((below, above)):
+                chosen = places == place
+                if chosen.any():
+                    totals[row, chosen] = self._at(int(place), flat_negatives[chosen], micro_batches)
+        share = _share(flat_sizes, points[below], points[above])
+        result: Floats = (totals[0] * (1 - share) + totals[1] * share).reshape(sizes.shape)
+        return result
+
+    def parts(
+        self, batch_size: int, num_negatives: int, micro_batches: int | None = None
+    ) -> dict[str, int]:
+        """Split the predicted peak into what it is made of."""
+        points = grid(batch_size)
+        above = int(np.searchsorted(points, batch_size))
+        below = max(above - 1, 0)
+        share = float(_share(np.float64(batch_size), points[below], points[above]))
+        low, high = (self._parts_at(place, num_negatives, micro_batches) for place in (below, above))
+        split = {name: round(low[name] * (1 - share) + high[name] * share) for name in PARTS}
+        whole = round(float(self.total(batch_size, num_negatives, micro_batches)))
+        split["workspace"] += whole - sum(split.values())
+        return split
+
+    def evaluation_bytes(self) -> int:
+        """Give what an evaluation takes on top of weights, gradients and the state of the optimisers."""
+        return round(
+            self.evaluation.total(
+                num_items=self.features.num_items,
+                dim=self.features.dim,
+                batch_size=ENCODED_AT_ONCE.get("cpu", BLOCK_USERS) if self.on_host else BLOCK_USERS,
+                length=self.max_length,
+                block_bytes=self.evaluation_block_bytes,
+                num_targets=len(self.windows),
+            )
+        )
+
+    def _at(self, place: int, num_negatives: Floats, micro_batches: int | None) -> Floats:
+        """Give totals at a point of the grid."""
+        shapes = self._shapes_at(place, micro_batches)
+        kept, before, _ = self._batch_bytes(shapes, num_negatives)
+        rows, growing, update = self._row_bytes(shapes, num_negatives)
+        part = self._part_bytes(shapes, num_negatives).max(0)
+        weights, gradients, state = self._fixed_bytes()
+        fixed = weights + gradients + state + self._lasting()
+        steady = np.maximum(np.maximum(kept + part, before), update) + rows
+        first = kept + part + rows + growing - state
+        peak: Floats = fixed + np.maximum(np.maximum(steady, first), self.evaluation_bytes() + rows)
+        return peak
+
+    def _parts_at(self, place: int, num_negatives: int, micro_batches: int | None) -> dict[str, float]:
+        shapes, negatives = self._shapes_at(place, micro_batches), np.float64(num_negatives)
+        rows = float(self._row_bytes(shapes, negatives)[0])
+        weights, gradients, state = self._fixed_bytes()
+        split = dict.fromkeys(PARTS, 0.0)
+        split |= {"weights": weights, "gradients": gradients + rows, "optimizer_state": state}
+        worst = int(self._part_bytes(shapes, negatives).argmax())
+        features = self.features.of_part(shapes.parts[worst], negatives)
+        for name, size in zip(STAGES, self.laws.part.kinds_at_peak(features), strict=True):
+            split[_KIND_OF[name]] += float(size)
+        return split
+
+    def _fixed_bytes(self) -> tuple[float, float, float]:
+        count = self.features.num_items
+        weights, gradients, state = (
+            constant + per_item * count
+            for constant, per_item in (self.fixed.weights, self.fixed.gradients, self.fixed.state)
+        )
+        return weights, gradients, state
+
+    def _lasting(self) -> float:
+        """Give the bytes of the data's own arrays, and the overhead."""
+        if not self.on_host:
+            return self.overhead
+        mapped = 4 * float(self.windows.targets.sum() + 2 * len(self.windows))
+        return self.overhead + _WINDOW_BYTES * len(self.windows) + mapped
+
+    def _batch_bytes(self, shapes: Shapes, num_negatives: Floats) -> tuple[Floats, Floats, Floats]:
+        features = self.features.of_batch(shapes.batch, num_negatives)
+        held = np.full(np.shape(num_negatives), _BATCH_BYTES * shapes.batch[1])
+        return self.laws.kept.peaks(features) + held, self.laws.before.peaks(features) + held, held
+
+    def _part_bytes(self, shapes: Shapes, num_negatives: Floats) -> Floats:
+        """Give the peak of each part that may be the largest, (parts, ...)."""
+        parts = shapes.parts.reshape(-1, *(1,) * np.ndim(num_negatives), 4)
+        return self.laws.part.peaks(self.features.of_part(parts, num_negatives))
+
+    def _row_bytes(self, shapes: Shapes, num_negatives: Floats) -> tuple[Floats, Floats, Floats]:
+        """Give the row-sparse sums, what their growth needs in the first step, and what updates need."""
+        nothing = np.zeros(np.shape(num_negatives))
+        if self.updates is None:
+            return nothing, nothing, nothing
+        num_items = self.features.num_items
+        read = min(num_items, shapes.batch[3] + shapes.batch[0])
+        drawn = expected_distinct(self.features.slots(shapes.batch, num_negatives), num_items)
+        both = read + (1 - read / num_items) * drawn
+        counts = [both] if self.tied else [nothing + read, both]
+        width = 4 * self.features.dim
+        room = [np.minimum(_ROW_GROWTH * count, num_items) * width for count in counts]
+        update = np.maximum.reduce([self.updates(count) for count in counts])
+        return np.sum(room, axis=0), np.maximum.reduce(room), update
+
+    def _shapes_at(self, place: int, micro_batches: int | None) -> Shapes:
+        """Draw batches at points of the grid up to `place`; each takes over what smaller ones may meet."""
+        known = self._shapes.setdefault(micro_batches, [])
+        points = grid(1 << 40)
+        while len(known) <= place:
+            cutting = cutting_for(micro_batches, whole=self.whole)
+            drawn = draw_shapes(self.windows, int(points[len(known)]), cutting)
+            if known:
+                last = known[-1]
+                drawn = Shapes(
+                    np.maximum(last.batch, drawn.batch), largest(np.concatenate([last.parts, drawn.parts]))
+                )
+            known.append(drawn)
+        return known[place]
+
+
+def _share(size: Floats, below: Floats, above: Floats) -> Floats:
+    span = np.maximum(above - below, 1)
+    share: Floats = np.where(above > below, (size - below) / span, 1.0)
+    return share
+
+
+def _is_sparse(config: RunConfig, features_width: int | None) -> bool:
+    updates = config.optimizer.table_updates
+    if updates == "auto":
+        raise ArgumentError("table_updates is auto; pass dense or row-sparse, as memory depends on it.")
+    return updates == "row-sparse" and config.objective.objective in _DRAWN and features_width is None
+
+
+def _separable(config: RunConfig) -> bool:
+    """Say whether a batch may be cut: see `Objective.separable`."""
+    objective = config.objective
+    return objective.objective not in ("sce", "rece") and not (
+        objective.objective in _DRAWN and objective.sampler == "kernel"
+    )
+
+
+def _fewest(config: RunConfig) -> dict[str, int]:
+    """Say how large a step must be for the objective to work as it does in large ones."""
+    objective = config.objective
+    if objective.objective == "sce":
+        return {"fewest_targets": 2 * objective.bucket_targets, "fewest_items": objective.bucket_items}
+    if objective.objective == "rece":
+        return {"fewest_targets": 2 * objective.num_buckets, "fewest_items": 2 * objective.num_buckets}
+    return {}
+
+
+def _maker(optimizer: OptimizerConfig, updates: str) -> Callable[..., list[Optimizer]]:
+    def make(parameters: list[nn.Parameter], tables: list[nn.Parameter]) -> list[Optimizer]:
+        return make_optimizers(
+            parameters,
+            tables,
+            optimizer=optimizer.optimizer,
+            table_updates=updates,
+            learning_rate=optimizer.learning_rate,
+            momentum=optimizer.momentum,
+            betas=(optimizer.beta1, optimizer.beta2),
+            weight_decay=optimizer.weight_decay,
+        )
+
+    return make
+
+
+def _autocast(config: RunConfig) -> Callable[[], AbstractContextManager[object]]:
+    """Stand in for mixed precision with a type of the same size that every processor can multiply."""
+    if config.training.precision == "32-true":
+        return nullcontext
+    return lambda: torch.autocast("cpu", torch.float16)
+
+
+def _stand_in(num_items: int) -> Dataset:
+    """Make a dataset that has a catalogue and nothing else."""
+    empty = np.zeros(0, np.int64)
+    labels = pl.Series("item", np.arange(num_items))
+    return Dataset(
+        items=np.zeros(0, np.int32),
+        offsets=np.zeros(1, np.int64),
+        train_stops=empty,
+        validation_targets=empty,
+        test_targets=empty,
+        user_labels=labels[:0],
+        item_labels=labels,
+        train_counts=np.ones(num_items, np.int64),
+        info={},
+    )
+
+
+def _windows(model: SequenceModel, lengths: NDArray[np.int64], last_only: bool) -> Windows:
+    """Say what the model reads and predicts of windows with so many targets."""
+    if len(lengths) == 0:
+        raise ArgumentError("there are no training windows; pass the targets of each.")
+    if type(model).training_inputs is SequenceModel.training_inputs:
+        return Windows(lengths, np.ones_like(lengths) if last_only else lengths)
+    generator, random = torch.Generator().manual_seed(0), np.random.default_rng(0)
+    chosen = np.sort(random.choice(lengths, min(_SAMPLE, len(lengths)), replace=False))
+    positions, targets = [], []
+    for some in np.array_split(chosen, max(1, len(chosen) // 64)):
+        mask = torch.arange(int(some.max())) < torch.from_numpy(some)[:, None]
+        ids: Tensor = torch.zeros(mask.shape, dtype=torch.int64)
+        inputs = model.training_inputs(Batch(ids, ids, mask), generator, last_only=last_only)
+        positions.append(inputs.mask.sum(1).numpy())
+        targets.append(inputs.target_mask.sum(1).numpy())
+    return Windows(np.concatenate(positions), np.concatenate(targets))
