@@ -95,7 +95,9 @@ def _asked(
     """Vary every size, so that no two features rise and fall together."""
     random = np.random.default_rng(0)
     longest = min(max_length, _LONGEST)
-    fewest = max(2, round(fewest_targets / (longest * targets_share)))  # sequences, so that there are enough targets
+    fewest = max(
+        2, round(fewest_targets / (longest * targets_share))
+    )  # sequences, so that there are enough targets
     for run in range(_NUM_RUNS):
         width = max(1, longest - (longest // 4) * (run % 3))
         lengths = np.full(fewest + run % 4, width)

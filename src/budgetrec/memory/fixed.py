@@ -91,4 +91,6 @@ def measure_updates(dim: int, make: MakeOptimizers) -> UpdateBytes:
 
 def _touch(table: nn.Parameter, count: int) -> torch.Tensor:
     ids = torch.arange(count)[None]
-    return torch.sparse_coo_tensor(ids, torch.zeros(count, table.shape[1]), table.shape, check_invariants=False)
+    return torch.sparse_coo_tensor(
+        ids, torch.zeros(count, table.shape[1]), table.shape, check_invariants=False
+    )

@@ -26,7 +26,6 @@ from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, measure_upda
 from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.models.contract import SequenceModel
-from budgetrec.models.item_encoders import ItemTable
 from budgetrec.objectives import FullSoftmax
 from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
@@ -45,7 +44,9 @@ _KIND_OF = {
     "encoder_backward": "encoder",
 }
 _BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
-_WINDOW_BYTES = 18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
+_WINDOW_BYTES = (
+    18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
+)
 _ROW_GROWTH = 1.125  # how much more room than needed the row-sparse sums take at most
 _SAMPLE = 1024  # windows that a model of one's own is asked about
 
@@ -185,9 +186,7 @@ class StepMemory:
         result: Floats = (totals[0] * (1 - share) + totals[1] * share).reshape(sizes.shape)
         return result
 
-    def parts(
-        self, batch_size: int, num_negatives: int, micro_batches: int | None = None
-    ) -> dict[str, int]:
+    def parts(self, batch_size: int, num_negatives: int, micro_batches: int | None = None) -> dict[str, int]:
         """Split the predicted peak into what it is made of."""
         points = grid(batch_size)
         above = int(np.searchsorted(points, batch_size))

@@ -73,7 +73,9 @@ def record(work: Callable[[], object], stages: tuple[str, ...]) -> Timeline:
     with profiler.profile(use_kineto=False, profile_memory=True) as profile:
         work()
     assert profile.kineto_results is not None  # noqa: S101 - set at the end of every profile
-    events = sorted(_events(profile.kineto_results.experimental_event_tree(), stages[0]), key=lambda e: e.time)
+    events = sorted(
+        _events(profile.kineto_results.experimental_event_tree(), stages[0]), key=lambda e: e.time
+    )
     places = {name: place for place, name in enumerate(stages)}
     changes: list[tuple[int, int, int]] = []  # where the event falls, whose bytes change, by how many
     homes: dict[int, int] = {}

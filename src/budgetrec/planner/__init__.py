@@ -1,4 +1,4 @@
-"""The planner: a number of bytes in, batch size, negatives and sharing out, with reasons (docs/planning.md)."""
+"""The planner: a number of bytes in, batch size, negatives and sharing out, with reasons ."""
 
 from budgetrec.planner.making import Planner, plan
 from budgetrec.planner.record import Plan

@@ -11,6 +11,7 @@ that were measured there (experiments/planner).
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from budgetrec.config import RunConfig
 from budgetrec.planner.kinds import Kind
@@ -91,7 +92,7 @@ def assumed_seconds(
     )
 
 
-def assumed_lengths(*, mean_length: float, max_length: int, count: int = 4096) -> np.ndarray:
+def assumed_lengths(*, mean_length: float, max_length: int, count: int = 4096) -> NDArray[np.int64]:
     """Give targets of so many training windows: lengths spread as an exponential, cut at `max_length`.
 
     >>> assumed_lengths(mean_length=40, max_length=200).max()

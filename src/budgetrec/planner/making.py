@@ -1,7 +1,8 @@
-"""From a dataset and a number of bytes to a plan: count bytes, warm up, time steps, probe the noise, search."""
+"""From a dataset and a number of bytes to a plan: count bytes, warm up, time steps, probe, search."""
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from budgetrec.planner.search import GOALS, Choice, Search, uncut
 from budgetrec.planner.seconds import StepSeconds, time_steps
 from budgetrec.planner.suggestions import nothing_fits
 from budgetrec.probe import NoiseProbe, measure_noise
-from budgetrec.samplers.contract import proposal_of
 from budgetrec.stepper import Stepper
 from budgetrec.theory.noise import NoiseConstants
 from budgetrec.units import parse_bytes
@@ -170,7 +170,10 @@ class Planner:
     def fits(self, kind: Kind, n: int, k: int) -> bool:
         """Say whether a step fits into the bytes."""
         memory = self.memory[uncut(kind)]
-        return float(memory.total(n, self.data.num_items if kind.full else k, kind.micro_batches)) <= self.request.limit
+        return (
+            float(memory.total(n, self.data.num_items if kind.full else k, kind.micro_batches))
+            <= self.request.limit
+        )
 
     def assume_seconds(self) -> None:
         """Take seconds from a machine's rates."""
@@ -219,7 +222,9 @@ class Planner:
         shared = [kind for kind in self.kinds if kind.sharing == "batch" and not kind.full]
         found = [choice for kind in shared if (choice := paper_choice(search, kind)) is not None]
         if not found:
-            raise PlanError("the paper's rule shares one set of negatives. Leave out --sharing and --objective.")
+            raise PlanError(
+                "the paper's rule shares one set of negatives. Leave out --sharing and --objective."
+            )
         chosen = max(found, key=lambda choice: (choice.batch_size, -choice.score))
         return chosen, [chosen, *search.best_of_all()]
 
@@ -238,7 +243,7 @@ class Planner:
         return Plan(
             batch_size=n,
             num_negatives=k,
-            num_groups=0 if kind.full else round(float(kind.num_groups(np.float64(n), search.mean_targets))),
+            num_groups=0 if kind.full else round(float(kind.num_groups(np.array(n), search.mean_targets))),
             num_targets=round(n * search.mean_targets),
             sharing=kind.sharing,
             objective=kind.objective,
@@ -259,3 +264,198 @@ class Planner:
             assumptions=dict(assumptions),
             candidates=runner_ups(search, chosen, ranked),
         )
+
+
+def plan(
+    dataset: Dataset | Path | str | None = None,
+    *,
+    memory: str | int,
+    config: RunConfig | None = None,
+    model: SequenceModel | None = None,
+    features: Tensor | None = None,
+    goal: str = "time",
+    rule: str = "law",
+    margin: float = 0.1,
+    warm_up: float = WARM_UP_SECONDS,
+    num_items: int | None = None,
+    mean_length: float | None = None,
+    report: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> Plan:
+    """Plan how to train within `memory` bytes, such as "2GiB".
+
+    Of `settings` (as in `budgetrec.train`; they win over `config`), batch_size, num_negatives, sharing,
+    objective, lean, micro_batches and table_updates are fixed where they are given and planned where not.
+    `model` is a model of your own that follows `SequenceModel`; it is trained for `warm_up` seconds. Without
+    a dataset, `num_items` and `mean_length` say what it is like, and the plan says what it assumed.
+    """
+    tell = report or (lambda stage: None)
+    chosen = (config or RunConfig()).replaced(settings)
+    chosen.refuse_unused(settings)
+    request = Request(
+        config=chosen,
+        budget_bytes=parse_bytes(memory),
+        goal=goal,
+        rule=rule,
+        margin=margin,
+        fixed={name: settings[name] for name in PLANNED if settings.get(name) not in (None, "auto")},
+    )
+    if dataset is None:
+        return _plan_without_data(request, num_items, mean_length, tell)
+    if num_items is not None or mean_length is not None:
+        raise ArgumentError("num_items and mean_length describe data that is not here. Leave them out.")
+    dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    if chosen.training.device == "cuda" and not torch.cuda.is_available():
+        raise PlanError(
+            "device is cuda, but torch sees no GPU here, so nothing can be measured. Pass --device cpu, or "
+            f"plan without data: --num-items {dataset.num_items} --mean-length 40."
+        )
+    return plan_measured(request, dataset, features, model=model, warm_up=warm_up, report=tell)[1]
+
+
+def _plan_without_data(
+    request: Request, num_items: int | None, mean_length: float | None, report: Callable[[str], None]
+) -> Plan:
+    if num_items is None or mean_length is None:
+        raise ArgumentError(
+            "there is no dataset to plan for. Pass one, or describe it with --num-items and --mean-length."
+        )
+    if num_items < 2 or not 1 <= mean_length < math.inf:
+        raise ArgumentError(f"num_items is {num_items} and mean_length {mean_length}; pass at least 2 and 1.")
+    training, model = request.config.training, request.config.model
+    device_type = "cuda" if training.device == "cuda" else "cpu"
+    lengths = assumed_lengths(mean_length=mean_length, max_length=model.max_length)
+    planner = Planner(
+        request,
+        Data(num_items=num_items, lengths=lengths),
+        device_type=device_type,
+        report=report,
+        overhead=0 if device_type == "cuda" else None,
+    )
+    planner.assume_seconds()
+    constants, gradient = assumed_noise(dim=model.dim, mean_targets=planner.data.mean_targets)
+    return planner.plan(
+        constants,
+        gradient,
+        {
+            "data": f"{num_items:,} items; lengths spread as an exponential of mean {mean_length:g}, cut at "
+            f"{model.max_length}; at least {len(lengths):,} sequences",
+            "noise": f"as in a SASRec after a few epochs on MovieLens-1M: rho {RHO:g}, width {model.dim}",
+            "seconds": f"not measured: {RATES[device_type].words}",
+        },
+    )
+
+
+def plan_measured(
+    request: Request,
+    dataset: Dataset,
+    features: Tensor | None,
+    *,
+    model: SequenceModel | None = None,
+    warm_up: float = WARM_UP_SECONDS,
+    report: Callable[[str], None] = lambda stage: None,
+) -> tuple[Planner, Plan]:
+    """Plan by what was measured on this machine; give the planner too, which can plan anew."""
+    config = request.config
+    batches = TrainingBatches(
+        dataset, batch_size=1, max_length=config.model.max_length, windows=config.training.windows
+    )
+    cuda = config.training.device != "cpu" and torch.cuda.is_available()
+    data = Data(
+        num_items=dataset.num_items,
+        lengths=batches.lengths,
+        features_width=None if features is None else features.shape[1],
+    )
+    planner = Planner(request, data, device_type="cuda" if cuda else "cpu", model=model, report=report)
+    assumptions: dict[str, str] = {}
+    stepper: Stepper | None = None
+    for updates in dict.fromkeys(kind.table_updates for kind in planner.memory):
+        kinds = [kind for kind in planner.memory if kind.table_updates == updates]
+        runnable = [kind for kind in kinds if planner.fits(dataclasses.replace(kind, micro_batches=1), 1, 1)]
+        if not runnable:
+            for kind in kinds:
+                planner.kinds = [each for each in planner.kinds if uncut(each) != kind]
+            continue
+        stepper = None  # before another takes its memory
+        stepper = _warm_up(planner, runnable, dataset, features, model, warm_up, report)
+        for kind in kinds:
+            report(f"timing steps: {kind.describe()}")
+            planner.seconds[kind] = time_steps(
+                stepper,
+                kind,
+                config,
+                fits=lambda n, k, kind=kind: planner.fits(kind, n, k),  # type: ignore[misc]
+                mean_targets=data.mean_targets,
+            )
+    assert stepper is not None  # noqa: S101 - the planner has refused what nothing fits
+    constants, gradient, told = probe_noise(stepper, report=report)
+    return planner, planner.plan(constants, gradient, assumptions | told)
+
+
+def _warm_up(
+    planner: Planner,
+    kinds: list[Kind],
+    dataset: Dataset,
+    features: Tensor | None,
+    model: SequenceModel | None,
+    seconds: float,
+    report: Callable[[str], None],
+) -> Stepper:
+    """Train for a short while: what noise an untrained model has tells little of training."""
+    report(f"warming up for {seconds:g} s")
+    kind = min(kinds, key=lambda each: (each.full, each.sharing != "sequence", each.lean))
+    n, k = _WARM_UP_POINT
+    n, k = min(n, len(planner.data.lengths)), min(k, max(planner.data.num_items - 1, 1))
+    while not planner.fits(kind, n, k) and (n, k) != (1, 1):
+        n, k = max(1, n // 2), max(1, k // 2)
+    config = kind.configure(planner.request.config, n, k)
+    stepper = Stepper(dataset, config, features, model=model)
+    end = time.monotonic() + seconds
+    while stepper.steps < _WARM_UP_STEPS:
+        for batch in stepper.batches.epoch(stepper.generators["order"]):
+            if time.monotonic() > end or stepper.steps >= _WARM_UP_STEPS:
+                return stepper
+            stepper.step(batch, config.optimizer.learning_rate)
+    return stepper
+
+
+def probe_noise(
+    stepper: Stepper, *, report: Callable[[str], None] = lambda stage: None
+) -> tuple[NoiseConstants, float, dict[str, str]]:
+    """Measure the law's constants and the squared gradient; say what had to be assumed."""
+    config = stepper.config
+    objective, training = config.objective, config.training
+    if objective.cosine or objective.temperature != 1:
+        mean_targets = stepper.batches.num_targets / stepper.batches.num_sequences
+        constants, gradient = assumed_noise(dim=config.model.dim, mean_targets=mean_targets)
+        return constants, gradient, {"noise": "not measured: the probe does not cover cosine or temperature"}
+    probe = measure_noise(
+        stepper.model,
+        stepper.dataset,
+        log_q=_proposal(stepper),
+        max_length=config.model.max_length,
+        windows=training.windows,
+        last_only=training.targets == "last",
+        generator=torch.Generator().manual_seed(training.seed),
+        report=report,
+    )
+    told = {"noise": _what_was_probed(probe, stepper.steps)}
+    if objective.objective in ("bce", "gbce"):
+        told["objective"] = f"the law is of the sampled softmax; for {objective.objective} it is a guide"
+    return probe.constants, probe.gradient.value, told
+
+
+def _what_was_probed(probe: NoiseProbe, steps: int) -> str:
+    worst = max((abs(each.relative_error) for each in probe.check), default=0.0)
+    return (
+        f"measured after {steps:,} steps on {probe.num_targets:,} targets; the law was off by at most "
+        f"{worst:.0%} where it was checked"
+    )
+
+
+def _proposal(stepper: Stepper) -> Tensor | None:
+    """Give log q of every item as the sampler draws, None where that is uniform or depends on the batch."""
+    log_q = getattr(stepper.sampler, "log_q", None)
+    if callable(log_q):
+        log_q = log_q(torch.arange(stepper.dataset.num_items, device=stepper.device)).cpu()
+    return log_q if isinstance(log_q, Tensor) else None

@@ -52,7 +52,11 @@ def _number(search: Search, chosen: Choice, name: str, words: str) -> str:
         parts.append("the data has no more sequences")
     if name == "num_negatives" and value == most:
         parts.append("the catalogue has no more items")
-    return f"{value:,} {words}: {'; '.join(parts)}." if parts else f"{value:,} {words}: nothing else is possible."
+    return (
+        f"{value:,} {words}: {'; '.join(parts)}."
+        if parts
+        else f"{value:,} {words}: nothing else is possible."
+    )
 
 
 def _best(ranked: list[Choice], **wanted: object) -> Choice | None:
@@ -80,7 +84,9 @@ def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
         other = next((choice for choice in ranked if not choice.kind.full), None)
         if other is None:
             return "every item is scored, so there is no noise of sampling."
-        return f"every item is scored, which fits; sampling would mean {_against(chosen, other, search.goal)}."
+        return (
+            f"every item is scored, which fits; sampling would mean {_against(chosen, other, search.goal)}."
+        )
     full = _best(ranked, objective="full-softmax")
     if full is not None:
         return f"{name}: scoring every item would mean {_against(chosen, full, search.goal)}."
@@ -159,10 +165,14 @@ def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Ca
 def _extremes(search: Search, kind: Kind) -> list[tuple[str, Choice]]:
     """Give the largest batch with one negative, and the most negatives for one sequence, that fit."""
     found = []
-    sizes = [int(n) for n in search.batch_sizes() if float(search.total_bytes(kind, int(n), 1)) <= search.limit]
+    sizes = [
+        int(n) for n in search.batch_sizes() if float(search.total_bytes(kind, int(n), 1)) <= search.limit
+    ]
     if sizes:
         found.append(("largest batch, k = 1", search.choice(kind, sizes[-1], 1)))
-    counts = [int(k) for k in search.negatives(kind) if float(search.total_bytes(kind, 1, int(k))) <= search.limit]
+    counts = [
+        int(k) for k in search.negatives(kind) if float(search.total_bytes(kind, 1, int(k))) <= search.limit
+    ]
     if counts:
         found.append(("n = 1, most negatives", search.choice(kind, 1, counts[-1])))
     return found

@@ -3,8 +3,8 @@ r"""The search: for every kind of step the best (n, k) that fits, and the best o
 The score of a candidate is the law's noise $V$ (`goal="noise"`), or the seconds that a step takes times
 $\|\nabla F\|^2 + V$ (`goal="time"`). The second is, up to a constant, the time to a given gain in loss: with
 the best step size for its noise, a step gains in proportion to
-$\|\nabla F\|^4 / (\|\nabla F\|^2 + V)$ (docs/theory.md, T21). Where noise is all there is, that is the law times
-seconds; where a step is nearly exact, taking off more noise gains nothing.
+$\|\nabla F\|^4 / (\|\nabla F\|^2 + V)$ (docs/theory.md, T21). Where noise is all there is, that is the law
+times seconds; where a step is nearly exact, taking off more noise gains nothing.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.planner.kinds import Kind
@@ -22,7 +22,7 @@ from budgetrec.theory.noise import Noise, NoiseConstants, predict_noise
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bytes = Callable[[Floats | int, Floats | int, int | None], Floats]
+Bytes = Callable[[ArrayLike, ArrayLike, int | None], Floats]
 
 GOALS = ("time", "noise")
 _STEPS_AN_OCTAVE = 8
@@ -62,11 +62,9 @@ class Search:
     limit: float  # bytes
     fixed: Mapping[str, int]  # batch_size and num_negatives that a person wants
 
-    def noise(self, kind: Kind, batch_size: Floats | float, num_negatives: Floats | float) -> Noise:
+    def noise(self, kind: Kind, batch_size: ArrayLike, num_negatives: ArrayLike) -> Noise:
         """Evaluate the law."""
-        n, k = np.broadcast_arrays(
-            np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64)
-        )
+        n, k = np.broadcast_arrays(np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64))
         if kind.full:
             nothing = np.zeros_like(n)
             return Noise(
@@ -83,19 +81,19 @@ class Search:
             num_targets=n * self.mean_targets,
         )
 
-    def step_seconds(self, kind: Kind, n: Floats | float, k: Floats | float) -> Floats:
+    def step_seconds(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the seconds of a step, cut into parts if the kind says so."""
         extra = max(0, (kind.micro_batches or 1) - 1)
         return self.seconds[uncut(kind)](n, k, np.minimum(extra, np.asarray(n) - 1))
 
-    def score(self, kind: Kind, n: Floats | float, k: Floats | float) -> Floats:
+    def score(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Score candidates; less is better."""
         noise = self.noise(kind, n, k).total
         if self.goal == "noise":
             return noise
         return self.step_seconds(kind, n, k) * (max(self.gradient, 0.0) + noise)
 
-    def total_bytes(self, kind: Kind, n: Floats | int, k: Floats | int) -> Floats:
+    def total_bytes(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the bytes of candidates."""
         return self.bytes[uncut(kind)](n, k, kind.micro_batches)
 

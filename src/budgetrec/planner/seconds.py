@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 from budgetrec.config import RunConfig
@@ -49,7 +49,7 @@ class StepSeconds:
     sharing: str = "sequence"
 
     def __call__(
-        self, batch_size: Floats | float, num_negatives: Floats | float, extra_parts: Floats | float = 0.0
+        self, batch_size: ArrayLike, num_negatives: ArrayLike, extra_parts: ArrayLike = 0.0
     ) -> Floats:
         """Predict for one or many (n, k); `extra_parts` are cut beyond what training does by itself."""
         n, k = np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64)
@@ -105,14 +105,17 @@ def time_steps(
 
     The stepper goes on training meanwhile. Points that would take too long, by those before, are left out.
     """
-    chosen = _POINTS_OF_FULL if kind.full else _POINTS
-    chosen = _POINTS_OF_TARGETS if kind.sharing == "target" else chosen
+    chosen: tuple[tuple[int, int], ...] = _POINTS_OF_TARGETS if kind.sharing == "target" else _POINTS
+    chosen = _POINTS_OF_FULL if kind.full else chosen
     most, num_items = stepper.batches.num_sequences, stepper.dataset.num_items
     wanted = sorted({(min(n, most), 1 if kind.full else min(k, max(num_items - 1, 1))) for n, k in chosen})
     points: list[tuple[int, int]] = []
     seconds: list[float] = []
-    for n, k in sorted(wanted, key=lambda point: point[0] * (point[1] + 64)):
-        costs = [each * max(1.0, n * (k + 64) / (m * (j + 64))) for (m, j), each in zip(points, seconds, strict=True)]
+    for n, k in sorted(wanted, key=_work):
+        costs = [
+            each * max(1.0, n * (k + 64) / (m * (j + 64)))
+            for (m, j), each in zip(points, seconds, strict=True)
+        ]
         if points and (not fits(n, k) or min(costs) > _LONGEST_POINT):
             continue
         points.append((n, k))
@@ -125,6 +128,12 @@ def time_steps(
         num_items=num_items,
     )
     return dataclasses.replace(fitted, part=_part_seconds(stepper, kind, config, points, seconds))
+
+
+def _work(point: tuple[int, int]) -> float:
+    """Guess how much work a point is: an encoder costs about as much as 64 negatives."""
+    n, k = point
+    return n * (k + 64.0)
 
 
 def _part_seconds(
@@ -150,7 +159,7 @@ def _time(stepper: Stepper, config: RunConfig) -> float:
     )
     stepper.micro_batches = training.micro_batches
     batches = iter(stepper.batches.epoch(stepper.generators["order"]))
-    taken = []
+    taken: list[float] = []
     for _ in range(1 + _REPEATS):  # the first is not counted: it allocates
         batch = next(batches, None)
         if batch is None or (taken and len(batch.ids) < training.batch_size):

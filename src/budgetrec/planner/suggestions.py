@@ -23,13 +23,15 @@ def nothing_fits(
     config: RunConfig,
     *,
     num_items: int,
+    batch_size: int,
+    num_negatives: int,
     budget: int,
     limit: float,
     least: Callable[[RunConfig], dict[str, int]],
 ) -> PlanError:
     """Say what takes the bytes, and which changes would fit or come nearest.
 
-    `least` gives the bytes by part of the smallest step that settings allow: one sequence, one negative.
+    `least` gives the bytes by part of the smallest step that settings allow.
     """
     parts = least(config)
     total = sum(parts.values())
@@ -49,9 +51,12 @@ def nothing_fits(
     told = "; ".join(f"{words} {format_bytes(count)}" for _, count, words in ways[:3])
     would = "would fit" if ways and not ways[0][0] else "would come nearest"
     margin = "" if limit == budget else f" ({format_bytes(limit)} with the safety margin)"
+    step = f"a step of {batch_size:,} x {num_negatives:,}"
+    if batch_size == num_negatives == 1:
+        step = "one sequence with one negative already"
     return PlanError(
-        f"nothing fits in {format_bytes(budget)}{margin}: one sequence with one negative already takes "
-        f"{format_bytes(total)}: {takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
+        f"nothing fits in {format_bytes(budget)}{margin}: {step} takes {format_bytes(total)}: "
+        f" {takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
         f"{config.optimizer.optimizer}). These {would}: {told}."
     )
 
@@ -76,4 +81,3 @@ def _changes(config: RunConfig) -> list[tuple[str, dict[str, Any]]]:
     if not model.tied:
         found.append(("--tied", {"tied": True}))
     return found
-
