@@ -17,6 +17,7 @@ from typing import Any, Self
 import tomli_w
 
 from budgetrec.errors import ArgumentError, ConfigError
+from budgetrec.units import parse_bytes
 
 
 def setting(default: Any, text: str) -> Any:
@@ -161,6 +162,13 @@ class TrainingConfig:
         None, "While training, evaluate on so many users, evenly spread. [default: all]"
     )
     checkpoint_seconds: float = setting(120.0, "Save at least this often.")
+    memory: str | None = setting(
+        None, "What training may add to the process, as in 2GiB: steps are cut finer when they grow above it."
+    )
+    replan: int | None = setting(
+        None,
+        "With a plan: measure the noise every so many steps, and change n, k and sharing if it pays.",
+    )
     precision: str = setting("32-true", f"One of {', '.join(PRECISIONS)}.")
     compile: bool = setting(False, "Compile the model with torch.compile.")
     tensorboard: bool = setting(False, "Write TensorBoard events too (extra: tensorboard).")
@@ -179,7 +187,9 @@ class TrainingConfig:
         _positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
         _positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
         _positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
-        _positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads)
+        _positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
+        if self.memory is not None:
+            parse_bytes(self.memory)
         if not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed is {self.seed}; pass an integer from 0 to 2^63 - 1.")
 

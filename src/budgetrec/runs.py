@@ -7,6 +7,7 @@
     checkpoint/best.safetensors  the weights that did best on the validation part
     checkpoint/last.safetensors  everything needed to go on
     features.safetensors         item features, where they stand in for a table
+    plan.toml                    the plan that it followed, if there was one
 """
 
 import hashlib
@@ -32,6 +33,7 @@ METRICS_FILE = "metrics.parquet"
 BEST = "checkpoint/best.safetensors"
 LAST = "checkpoint/last.safetensors"
 FEATURES = "features.safetensors"
+PLAN = "plan.toml"
 # What such a folder holds, and may be replaced with it.
 FILES = (
     MARKER,

@@ -214,14 +214,20 @@ def resolve_table_updates(
     return choose_table_updates(num_items=num_items, dim=config.model.dim, rows_touched=touched)
 
 
-def _make_fabric(training: TrainingConfig) -> Fabric:
+def training_device(training: TrainingConfig) -> torch.device:
+    """Say where a run trains."""
     if training.device == "cuda" and not torch.cuda.is_available():
         raise TrainingError("device is cuda, but torch sees no GPU here. Pass --device cpu or auto.")
     cuda = training.device == "cuda" or (training.device == "auto" and torch.cuda.is_available())
-    if training.precision == "bf16-mixed" and not cuda:
+    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+
+
+def _make_fabric(training: TrainingConfig) -> Fabric:
+    kind = training_device(training).type
+    if training.precision == "bf16-mixed" and kind == "cpu":
         _check_bfloat16()
     precision: Any = training.precision
-    return Fabric(accelerator="cuda" if cuda else "cpu", devices=1, precision=precision)
+    return Fabric(accelerator=kind, devices=1, precision=precision)
 
 
 def _check_bfloat16() -> None:

@@ -21,6 +21,9 @@ class Watcher:
     ) -> None:
         """Hear that a step is done, and what the run has seen so far."""
 
+    def change(self, sentence: str) -> None:
+        """Hear, in a sentence, that the run has changed how it takes steps."""
+
     def evaluation(self, row: dict[str, Any]) -> None:
         """Hear what an evaluation found."""
 

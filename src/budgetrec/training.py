@@ -25,21 +25,26 @@ from budgetrec.checkpoint import (
     remove_partial,
     save_checkpoint,
 )
-from budgetrec.config import RunConfig, TrainingConfig
+from budgetrec.config import RunConfig
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
-from budgetrec.memory import peak_bytes, reset_peak
+from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
 from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
-from budgetrec.runs import BEST, FILES, LAST, METRICS_FILE, Run, write_frame, write_run
+from budgetrec.planner.kinds import Kind
+from budgetrec.planner.making import Data, Planner, probe_noise
+from budgetrec.planner.record import Plan
+from budgetrec.runs import BEST, FILES, LAST, METRICS_FILE, PLAN, Run, write_frame, write_run
 from budgetrec.samplers import QuadraticKernel
-from budgetrec.stepper import Stepper
+from budgetrec.stepper import Stepper, training_device
 from budgetrec.tracking import Tracker, Watcher
+from budgetrec.units import format_bytes, parse_bytes
 
 DEFAULT_EPOCHS = 20
 _SANITY_USERS = 64
+_WORTH_A_CHANGE = 0.05  # of the time to the same loss; a smaller gain may be an error of measurement
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "not enough memory", "storage size")
 
 
@@ -60,6 +65,9 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     stale: int = 0  # evaluations since the best
+    micro_batches: int | None = None  # where steps had to be cut finer than was asked for
+    allocation: dict[str, Any] = dataclasses.field(default_factory=dict)  # what replanning changed
+    next_batch_size: int | None = None  # from the next epoch on
 
 
 def train(
@@ -68,22 +76,28 @@ def train(
     config: RunConfig | None = None,
     *,
     features: Tensor | None = None,
+    plan: Plan | None = None,
     overwrite: bool = False,
     watcher: Watcher | None = None,
     **settings: Any,
 ) -> Run:
     """Train a model on a prepared dataset and give the run, which is saved in the folder `output`.
 
-    `settings` are those of the command line, such as `dim=64` and `epochs=5`; they win over `config`.
-    `features` (K, f) stand in for a trained table of item vectors.
+    `settings` are those of the command line, such as `dim=64` and `epochs=5`; they win over `plan`, which
+    wins over `config`. `features` (K, f) stand in for a trained table of item vectors.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)
-    chosen = (config or RunConfig()).replaced(settings)
+    chosen = config or RunConfig()
+    if plan is not None:
+        chosen = chosen.replaced({"memory": str(plan.budget_bytes), **plan.settings})
+    chosen = chosen.replaced(settings)
     chosen.refuse_unused(settings)
+    if chosen.training.replan is not None and plan is None:
+        raise ArgumentError("replan changes a plan, and there is none. Pass --plan, or use budgetrec fit.")
     with _told_when_memory_runs_out():
-        trainer = _Trainer(dataset, output, chosen, features, watcher or Watcher())
+        trainer = _Trainer(dataset, output, chosen, features, plan, watcher or Watcher())
         trainer.begin(overwrite=overwrite)
     return trainer.run()
 
@@ -110,8 +124,9 @@ def resume(
         )
     remove_partial(folder)
     remove_partial(folder / "checkpoint")
+    plan = Plan.read(folder / PLAN) if (folder / PLAN).is_file() else None
     with _told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, watcher or Watcher())
+        trainer = _Trainer(run.dataset, folder, config, run.features, plan, watcher or Watcher())
         trainer.take_up()
     if not trainer.finished():
         for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
@@ -132,20 +147,28 @@ class _Trainer:
     """Everything that one run needs, built from its settings."""
 
     def __init__(
-        self, dataset: Dataset, folder: Path, config: RunConfig, features: Tensor | None, watcher: Watcher
+        self,
+        dataset: Dataset,
+        folder: Path,
+        config: RunConfig,
+        features: Tensor | None,
+        plan: Plan | None,
+        watcher: Watcher,
     ) -> None:
         training = config.training
         self.dataset, self.folder, self.config, self.features = dataset, folder, config, features
-        self.watcher = watcher
+        self.plan, self.watcher = plan, watcher
+        budget = None if training.memory is None else parse_bytes(training.memory)
+        self.memory = MemoryWatch(training_device(training), budget)
         self.stepper = Stepper(dataset, config, features)
-        reset_peak(self.stepper.device)
         self.validation = dataset.validation()
         if len(self.validation) == 0:
             raise TrainingError("the dataset has no validation part. Prepare it with another split.")
-        self.total_steps = _total_steps(training, len(self.stepper.batches))
+        self.progress = Progress()
+        self.planner: Planner | None = None
+        self.total_steps = self._count_steps()
         self._learning_rate(0)  # refuse a schedule that cannot be followed before anything is written
         self.order_state = self._order.get_state()
-        self.progress = Progress()
         self.saved_step: int | None = None
         self.tracker = Tracker(folder, tensorboard=training.tensorboard)
         self.rows: list[dict[str, Any]] = []
@@ -157,6 +180,8 @@ class _Trainer:
         with new_folder(self.folder, overwrite=overwrite, files=FILES) as staging:
             (staging / "checkpoint").mkdir()
             write_run(staging, self.config, self.dataset, self.features)
+            if self.plan is not None:
+                self.plan.write(staging / PLAN)
             self._keep(row, staging)
             self._save(staging)
 
@@ -170,6 +195,7 @@ class _Trainer:
                 self.tracker.writing(self.rows[-1]),
             ):
                 while not self.finished():
+                    self._begin_epoch()
                     self.order_state = self._order.get_state()
                     for batch in self.stepper.batches.epoch(self._order, skip=progress.batch):
                         self._step(batch)
@@ -214,6 +240,7 @@ class _Trainer:
         if progress.batch == len(self.stepper.batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
             self.order_state = self._order.get_state()
+        self._stay_within_memory(len(batch.ids))
         progress.examples += len(batch.ids)
         progress.targets += sums.num_targets
         progress.logits += sums.num_logits
@@ -226,8 +253,91 @@ class _Trainer:
             examples=progress.examples,
             targets=progress.targets,
             loss=sums.loss,
-            peak_bytes=peak_bytes(self.stepper.device),
+            peak_bytes=self.memory.peak(),
         )
+        if self.config.training.replan is not None and progress.step % self.config.training.replan == 0:
+            self._replan()
+
+    def _stay_within_memory(self, batch_size: int) -> None:
+        """Cut steps finer when the run has grown above its budget."""
+        excess = self.memory.excess()
+        parts = self.stepper.num_parts
+        if excess and self.stepper.split(batch_size):
+            self.watcher.change(
+                f"step {self.progress.step:,}: {format_bytes(excess)} above the budget of "
+                f"{format_bytes(self.memory.budget_bytes or 0)}; steps are cut into "
+                f"{self.stepper.micro_batches} parts from now on instead of {parts}, for the same result."
+            )
+        elif excess:
+            self.watcher.change(
+                f"step {self.progress.step:,}: {format_bytes(excess)} above the budget of "
+                f"{format_bytes(self.memory.budget_bytes or 0)}, and steps cannot be cut any finer."
+            )
+        if excess:
+            self.memory.forget_peak()
+        self.progress.micro_batches = self.stepper.micro_batches
+
+    def _begin_epoch(self) -> None:
+        """Take over a batch size that replanning has chosen."""
+        size = self.progress.next_batch_size
+        if size is not None and self.progress.batch == 0:
+            self.progress.next_batch_size = None
+            self._change(batch_size=size)
+
+    def _change(self, **allocation: Any) -> None:
+        self.progress.allocation |= allocation
+        self.stepper.change(**allocation)
+        self.total_steps = self._count_steps()
+
+    def _replan(self) -> None:
+        """Measure the noise again, and change the allocation if that pays."""
+        assert self.plan is not None  # noqa: S101 - refused before
+        stepper, progress = self.stepper, self.progress
+        if self.planner is None:
+            lengths = stepper.batches.lengths
+            data = Data(
+                num_items=self.dataset.num_items, lengths=lengths, features_width=_width(self.features)
+            )
+            self.planner = Planner.of_plan(self.plan, self.config, data, device_type=stepper.device.type)
+        constants, gradient, told = probe_noise(stepper)
+        new = self.planner.plan(constants, gradient, told).plan
+        objective, size = stepper.config.objective, stepper.config.training.batch_size
+        now = Kind(
+            objective=self.plan.objective,
+            sharing=objective.sharing,
+            lean=objective.lean,
+            table_updates=self.plan.table_updates,
+        )
+        gain = self.planner.gain(new, now, size, objective.num_negatives, constants, gradient)
+        if gain < _WORTH_A_CHANGE:
+            self.watcher.change(f"step {progress.step:,}: planned again; the allocation stays.")
+            return
+        if new.batch_size != size:
+            progress.next_batch_size = new.batch_size
+        self._change(num_negatives=new.num_negatives, sharing=new.sharing, lean=new.lean)
+        later = "" if new.batch_size == size else f", and n = {new.batch_size:,} from the next epoch on"
+        self.watcher.change(
+            f"step {progress.step:,}: planned again; k = {new.num_negatives:,} a {new.sharing}{later}: "
+            f"{gain:.0%} less time to the same loss than n = {size:,}, k = {objective.num_negatives:,} a "
+            f"{objective.sharing}."
+        )
+
+    def _count_steps(self) -> int | None:
+        """Give the step at which the run ends at the latest, if it is known."""
+        training, progress = self.config.training, self.progress
+        epochs = training.epochs
+        if (
+            epochs is None
+            and training.steps is None
+            and training.seconds is None
+            and training.patience is None
+        ):
+            epochs = DEFAULT_EPOCHS
+        limits = [] if training.steps is None else [training.steps]
+        if epochs is not None:
+            begun = progress.step - progress.batch
+            limits.append(begun + (epochs - progress.epoch) * len(self.stepper.batches))
+        return min(limits, default=None)
 
     def _evaluate(self) -> dict[str, Any]:
         """Make a row of metrics.parquet."""
@@ -245,13 +355,22 @@ class _Trainer:
             "train_loss": progress.loss_sum / progress.loss_steps if progress.loss_steps else None,
             **values,
             "learning_rate": self._learning_rate(progress.step),
-            "peak_bytes": peak_bytes(self.stepper.device),
+            "batch_size": self.stepper.config.training.batch_size,
+            "num_negatives": self.stepper.config.objective.num_negatives,
+            "peak_bytes": self.memory.peak(),
+            "training_bytes": self.memory.growth(),
         }
 
     def _validate(self, max_users: int | None) -> dict[str, float]:
         view = scoring_view(self.stepper.model, self.config.objective)
         try:
-            return validate(view, self.dataset, self.validation, max_users=max_users)
+            return validate(
+                view,
+                self.dataset,
+                self.validation,
+                max_users=max_users,
+                block_bytes=evaluation_block_bytes(self.memory.budget_bytes),
+            )
         except NotFiniteError as error:
             raise self._diverged(self.progress.step) from error
 
@@ -337,6 +456,10 @@ class _Trainer:
             raise TrainingError(f"{path} is damaged: {error}. Train again.") from error
         self.saved_step = self.progress.step
         self.stepper.steps = self.progress.step
+        self.stepper.micro_batches = self.progress.micro_batches
+        if self.progress.allocation:
+            self.stepper.change(**self.progress.allocation)
+        self.total_steps = self._count_steps()
         if isinstance(self.stepper.sampler, QuadraticKernel):
             self.stepper.update_sampler(tensors["sampler.vectors"].to(self.stepper.device))
         rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
@@ -356,15 +479,6 @@ def _told_when_memory_runs_out() -> Iterator[None]:
             "the run needs more memory than there is. Lower --dim, --batch-size, --num-negatives or "
             "--max-length, or raise --micro-batches."
         ) from error
-
-
-def _total_steps(training: TrainingConfig, steps_per_epoch: int) -> int | None:
-    """Give the step at which the run ends at the latest, if it is known."""
-    epochs = training.epochs
-    if epochs is None and training.steps is None and training.seconds is None and training.patience is None:
-        epochs = DEFAULT_EPOCHS
-    limits = [limit for limit in (epochs and epochs * steps_per_epoch, training.steps) if limit is not None]
-    return min(limits, default=None)
 
 
 @contextmanager

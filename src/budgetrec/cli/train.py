@@ -71,6 +71,10 @@ def train(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="Train as a plan.toml of budgetrec plan says."),
+    ] = None,
     item_features: Annotated[
         Path | None,
         typer.Option(
@@ -91,7 +95,7 @@ def train(
     """
     watcher = _Bar(threads_chosen="threads" in settings or "OMP_NUM_THREADS" in os.environ)
     if resume is not None:
-        given = {"--output": output, "--preset": preset_name, "--config": config}
+        given = {"--output": output, "--preset": preset_name, "--config": config, "--plan": plan}
         _refuse_with_resume({**given, "--item-features": item_features, "--overwrite": overwrite or None})
         if not (resume / "run.toml").is_file():  # before the slow start
             raise TrainingError(f"{resume} is not a run: it has no run.toml. Make one with budgetrec train.")
@@ -105,11 +109,15 @@ def train(
             raise ArgumentError(
                 "a dataset and --output are needed, or --resume. Try: budgetrec train DATASET -o RUN"
             )
-        chosen = RunConfig()
-        if preset_name is not None:
-            chosen = chosen.replaced(preset(preset_name))
-        if config is not None:
-            chosen = _from_file(chosen, config, has_features=item_features is not None)
+        chosen = starting_config(preset_name, config, has_features=item_features is not None)
+        planned = None
+        if plan is not None:
+            from budgetrec.planner.record import Plan
+
+            planned = Plan.read(plan)
+            for name in sorted(planned.settings.keys() & settings.keys()):
+                raise ArgumentError(f"{name} is in {plan} already. Leave out one of the two.")
+            settings = {**planned.settings, **settings}
         chosen = chosen.replaced(settings)
         chosen.refuse_unused(settings)
         from budgetrec.data.store import Dataset
@@ -122,7 +130,9 @@ def train(
         from budgetrec.data.features import read_item_features
 
         features = None if item_features is None else read_item_features(item_features, opened)
-        run = training.train(opened, output, chosen, features=features, overwrite=overwrite, watcher=watcher)
+        run = training.train(
+            opened, output, chosen, features=features, plan=planned, overwrite=overwrite, watcher=watcher
+        )
     _tell(run, as_json=as_json)
 
 
@@ -138,6 +148,14 @@ def _dataset_of(path: Path) -> Path | None:
     """Find the dataset in the file of a run."""
     source = read_toml(path).get("dataset")
     return Path(source["path"]) if isinstance(source, dict) and "path" in source else None
+
+
+def starting_config(preset_name: str | None, path: Path | None, *, has_features: bool) -> RunConfig:
+    """Give the settings that flags change: a preset's, then a file's, then the defaults."""
+    chosen = RunConfig()
+    if preset_name is not None:
+        chosen = chosen.replaced(preset(preset_name))
+    return chosen if path is None else _from_file(chosen, path, has_features=has_features)
 
 
 def _from_file(chosen: RunConfig, path: Path, *, has_features: bool) -> RunConfig:
@@ -199,6 +217,9 @@ class _Bar(Watcher):
             text=f"{examples / max(seconds, 1e-9):,.0f} seq/s  loss {loss:.3f}  "
             f"peak {peak_bytes / 2**20:,.0f} MiB",
         )
+
+    def change(self, sentence: str) -> None:
+        stderr.print(sentence)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         loss = "" if row["train_loss"] is None else f"train loss {row['train_loss']:.4f}  "

@@ -6,6 +6,7 @@ from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError
 from budgetrec.evaluation.metrics import hit_rate, mrr, ndcg
 from budgetrec.evaluation.ranking import NextItemModel, rank_targets
+from budgetrec.evaluation.scorer import BLOCK_BYTES
 
 
 def validate(
@@ -15,6 +16,7 @@ def validate(
     *,
     batch_size: int | None = None,
     max_users: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> dict[str, float]:
     """Give `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` over the targets, seen items removed.
 
@@ -23,7 +25,7 @@ def validate(
     the mode it was in.
     """
     chosen = spread(targets, max_users)
-    ranking = rank_targets(model, dataset, chosen, batch_size=batch_size)
+    ranking = rank_targets(model, dataset, chosen, batch_size=batch_size, block_bytes=block_bytes)
     return {
         "val_loss": float(ranking.losses.mean()),
         "ndcg@10": float(ndcg(ranking.ranks, 10).mean()),

@@ -158,6 +158,10 @@ class StepMemory:
             evaluation_block_bytes=evaluation_block_bytes,
         )
 
+    def sharing_shapes(self, other: "StepMemory") -> "StepMemory":
+        """Look at the same drawn batches as `other`, which is of the same windows: drawing them takes time."""
+        return replace(self, _shapes=other._shapes)
+
     def total(
         self, batch_size: ArrayLike, num_negatives: ArrayLike, micro_batches: int | None = None
     ) -> Floats:

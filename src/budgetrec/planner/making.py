@@ -18,13 +18,14 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.memory import StepMemory, measure_overhead
+from budgetrec.memory.budget import evaluation_block_bytes
 from budgetrec.models import SequenceModel
 from budgetrec.planner.assumed import RATES, RHO, assumed_lengths, assumed_noise, assumed_seconds
 from budgetrec.planner.kinds import PLANNED, Kind, possible_kinds
 from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.record import NOISE, Plan
 from budgetrec.planner.search import GOALS, Choice, Search, uncut
-from budgetrec.planner.seconds import StepSeconds, time_steps
+from budgetrec.planner.seconds import StepSeconds, seconds_of, seconds_row, time_steps
 from budgetrec.planner.suggestions import nothing_fits
 from budgetrec.probe import NoiseProbe, measure_noise
 from budgetrec.stepper import Stepper
@@ -33,8 +34,8 @@ from budgetrec.units import parse_bytes
 
 RULES = ("law", "paper")
 WARM_UP_SECONDS = 15.0
-_WARM_UP_STEPS = 400
-_WARM_UP_POINT = (16, 256)  # n and k of the warm-up, where they fit
+_WARM_UP_TARGETS = 1_000_000
+_WARM_UP_POINT = (1600, 256)  # targets and negatives of a step of the warm-up, where they fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +106,28 @@ class Planner:
         report("counting the bytes of a step")
         if overhead is None:
             overhead = measure_overhead() if device_type == "cpu" else 0
-        self._overhead = overhead
-        self.memory: dict[Kind, StepMemory] = {uncut(kind): self._count(kind) for kind in self.kinds}
+        self.overhead = overhead
+        self.memory: dict[Kind, StepMemory] = {}
+        for kind in self.kinds:
+            counted = self._count(kind)
+            first = next(iter(self.memory.values()), counted)
+            self.memory[uncut(kind)] = counted.sharing_shapes(first)
         self.seconds: dict[Kind, StepSeconds] = {}
         self._refuse_if_nothing_fits()
+
+    @classmethod
+    def of_plan(cls, plan: Plan, config: RunConfig, data: Data, *, device_type: str) -> "Planner":
+        """Make the planner of a plan again, to plan anew with the same objective and table updates."""
+        request = Request(
+            config=config,
+            budget_bytes=plan.budget_bytes,
+            goal=plan.goal,
+            margin=plan.margin,
+            fixed={"objective": plan.objective, "table_updates": plan.table_updates},
+        )
+        planner = cls(request, data, device_type=device_type, overhead=plan.overhead_bytes)
+        planner.seconds = dict(seconds_of(row) for row in plan.seconds_model)
+        return planner
 
     def _count(self, kind: Kind, config: RunConfig | None = None) -> StepMemory:
         return self._dry_run(uncut(kind).configure(config or self.request.config))
@@ -120,7 +139,8 @@ class Planner:
                 config,
                 lengths=self.data.lengths,
                 device_type=self.device_type,
-                overhead=self._overhead,
+                overhead=self.overhead,
+                evaluation_block_bytes=evaluation_block_bytes(self.request.budget_bytes),
             )
         return StepMemory.dry_run(
             config,
@@ -128,7 +148,8 @@ class Planner:
             lengths=self.data.lengths,
             features_width=self.data.features_width,
             device_type=self.device_type,
-            overhead=self._overhead,
+            overhead=self.overhead,
+            evaluation_block_bytes=evaluation_block_bytes(self.request.budget_bytes),
         )
 
     def _refuse_if_nothing_fits(self) -> None:
@@ -203,7 +224,7 @@ class Planner:
             fixed={name: fixed[name] for name in ("batch_size", "num_negatives") if name in fixed},
         )
 
-    def plan(self, constants: NoiseConstants, gradient: float, assumptions: Mapping[str, str]) -> Plan:
+    def plan(self, constants: NoiseConstants, gradient: float, assumptions: Mapping[str, str]) -> "Planned":
         """Choose by the law's `constants` and the squared norm of the true gradient."""
         search = self.search(constants, gradient)
         if self.request.rule == "paper":
@@ -216,7 +237,23 @@ class Planner:
                     "nothing that was asked for fits together. Leave out --micro-batches or --batch-size."
                 )
             chosen = ranked[0]
-        return self._record(search, chosen, ranked, assumptions)
+        made = self._record(search, chosen, ranked, assumptions)
+        return Planned(plan=made, search=search, planner=self)
+
+    def gain(
+        self,
+        new: Plan,
+        kind: Kind,
+        batch_size: int,
+        num_negatives: int,
+        constants: NoiseConstants,
+        gradient: float,
+    ) -> float:
+        """Say by what share a new plan's score is below that of another allocation, by these constants."""
+        search = self.search(constants, gradient)
+        chosen = dataclasses.replace(kind, sharing=new.sharing, lean=new.lean)
+        before = float(search.score(kind, batch_size, num_negatives))
+        return 1 - float(search.score(chosen, new.batch_size, new.num_negatives)) / before
 
     def _paper(self, search: Search) -> tuple[Choice, list[Choice]]:
         shared = [kind for kind in self.kinds if kind.sharing == "batch" and not kind.full]
@@ -263,10 +300,26 @@ class Planner:
             because=because,
             assumptions=dict(assumptions),
             candidates=runner_ups(search, chosen, ranked),
+            overhead_bytes=self.overhead,
+            seconds_model=tuple(seconds_row(kind, seconds) for kind, seconds in self.seconds.items()),
         )
 
 
-def plan(
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A plan with what it was chosen from."""
+
+    plan: Plan
+    search: Search
+    planner: Planner
+
+
+def plan(dataset: Dataset | Path | str | None = None, *, memory: str | int, **wishes: Any) -> Plan:
+    """Plan how to train within `memory` bytes, such as "2GiB"; `wishes` are those of `plan_with_search`."""
+    return plan_with_search(dataset, memory=memory, **wishes).plan
+
+
+def plan_with_search(
     dataset: Dataset | Path | str | None = None,
     *,
     memory: str | int,
@@ -281,8 +334,8 @@ def plan(
     mean_length: float | None = None,
     report: Callable[[str], None] | None = None,
     **settings: Any,
-) -> Plan:
-    """Plan how to train within `memory` bytes, such as "2GiB".
+) -> Planned:
+    """Plan how to train within `memory` bytes, and keep what the plan was chosen from.
 
     Of `settings` (as in `budgetrec.train`; they win over `config`), batch_size, num_negatives, sharing,
     objective, lean, micro_batches and table_updates are fixed where they are given and planned where not.
@@ -310,12 +363,12 @@ def plan(
             "device is cuda, but torch sees no GPU here, so nothing can be measured. Pass --device cpu, or "
             f"plan without data: --num-items {dataset.num_items} --mean-length 40."
         )
-    return plan_measured(request, dataset, features, model=model, warm_up=warm_up, report=tell)[1]
+    return plan_measured(request, dataset, features, model=model, warm_up=warm_up, report=tell)
 
 
 def _plan_without_data(
     request: Request, num_items: int | None, mean_length: float | None, report: Callable[[str], None]
-) -> Plan:
+) -> Planned:
     if num_items is None or mean_length is None:
         raise ArgumentError(
             "there is no dataset to plan for. Pass one, or describe it with --num-items and --mean-length."
@@ -354,8 +407,8 @@ def plan_measured(
     model: SequenceModel | None = None,
     warm_up: float = WARM_UP_SECONDS,
     report: Callable[[str], None] = lambda stage: None,
-) -> tuple[Planner, Plan]:
-    """Plan by what was measured on this machine; give the planner too, which can plan anew."""
+) -> Planned:
+    """Plan by what was measured on this machine."""
     config = request.config
     batches = TrainingBatches(
         dataset, batch_size=1, max_length=config.model.max_length, windows=config.training.windows
@@ -367,7 +420,6 @@ def plan_measured(
         features_width=None if features is None else features.shape[1],
     )
     planner = Planner(request, data, device_type="cuda" if cuda else "cpu", model=model, report=report)
-    assumptions: dict[str, str] = {}
     stepper: Stepper | None = None
     for updates in dict.fromkeys(kind.table_updates for kind in planner.memory):
         kinds = [kind for kind in planner.memory if kind.table_updates == updates]
@@ -389,7 +441,7 @@ def plan_measured(
             )
     assert stepper is not None  # noqa: S101 - the planner has refused what nothing fits
     constants, gradient, told = probe_noise(stepper, report=report)
-    return planner, planner.plan(constants, gradient, assumptions | told)
+    return planner.plan(constants, gradient, told)
 
 
 def _warm_up(
@@ -404,19 +456,20 @@ def _warm_up(
     """Train for a short while: what noise an untrained model has tells little of training."""
     report(f"warming up for {seconds:g} s")
     kind = min(kinds, key=lambda each: (each.full, each.sharing != "sequence", each.lean))
-    n, k = _WARM_UP_POINT
-    n, k = min(n, len(planner.data.lengths)), min(k, max(planner.data.num_items - 1, 1))
+    targets, k = _WARM_UP_POINT
+    n = min(max(1, round(targets / planner.data.mean_targets)), len(planner.data.lengths))
+    k = min(k, max(planner.data.num_items - 1, 1))
     while not planner.fits(kind, n, k) and (n, k) != (1, 1):
         n, k = max(1, n // 2), max(1, k // 2)
     config = kind.configure(planner.request.config, n, k)
     stepper = Stepper(dataset, config, features, model=model)
     end = time.monotonic() + seconds
-    while stepper.steps < _WARM_UP_STEPS:
+    seen = 0
+    while True:
         for batch in stepper.batches.epoch(stepper.generators["order"]):
-            if time.monotonic() > end or stepper.steps >= _WARM_UP_STEPS:
+            if time.monotonic() > end or seen >= _WARM_UP_TARGETS:
                 return stepper
-            stepper.step(batch, config.optimizer.learning_rate)
-    return stepper
+            seen += stepper.step(batch, config.optimizer.learning_rate).num_targets
 
 
 def probe_noise(

@@ -39,8 +39,9 @@ class Plan:
 
     `num_groups` counts the independent sets of negatives of a step, `num_targets` its targets. `noise` is the
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
-    itself, and `because` holds one sentence for each choice. `seconds_model` says what a step was
-    measured to cost, so that a run can plan anew without measuring it again.
+    itself, and `because` holds one sentence for each choice. `seconds_model` holds what steps of each
+    kind were measured to cost and `overhead_bytes` what the process needs besides tensors, so that a run can
+    plan anew without measuring them again.
     """
 
     batch_size: int
@@ -65,7 +66,8 @@ class Plan:
     because: Mapping[str, str]
     assumptions: Mapping[str, str] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
-    seconds_model: Mapping[str, float | int | str] = field(default_factory=dict)
+    overhead_bytes: int = 0
+    seconds_model: tuple[Mapping[str, float | int | str | bool], ...] = ()
 
     @property
     def total_noise(self) -> float:
@@ -97,7 +99,7 @@ class Plan:
         document["predicted_bytes"] = {"total": self.predicted_bytes, "parts": dict(self.parts)}
         document["noise"] = {"total": self.total_noise, **self.noise}
         document["because"], document["assumptions"] = dict(self.because), dict(self.assumptions)
-        document["seconds_model"] = dict(self.seconds_model)
+        document["seconds_model"] = [dict(each) for each in self.seconds_model]
         document["candidates"] = [dataclasses.asdict(each) for each in self.candidates]
         return document
 
@@ -110,6 +112,7 @@ class Plan:
             noise.pop("total")
             values |= {"predicted_bytes": memory["total"], "parts": memory["parts"], "noise": noise}
             values["candidates"] = tuple(Candidate(**each) for each in values["candidates"])
+            values["seconds_model"] = tuple(dict(each) for each in values["seconds_model"])
             plan = cls(**{"micro_batches": None, **values})
             for name, kind in typing.get_type_hints(cls).items():
                 if kind in (int, float, str, bool) and type(getattr(plan, name)) is not kind:

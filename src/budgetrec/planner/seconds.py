@@ -8,8 +8,9 @@ negative.
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +24,10 @@ from budgetrec.stepper import Stepper
 Floats = NDArray[np.float64]
 
 _REPEATS = 2  # timed steps a point; the fastest counts, since other work only ever slows one down
-_POINTS = ((8, 16), (32, 16), (8, 256), (32, 256), (32, 1024), (96, 64))
-_POINTS_OF_TARGETS = ((2, 4), (8, 4), (8, 16), (8, 64), (32, 16))
-_POINTS_OF_FULL = ((2, 1), (8, 1), (32, 1))
+# What is timed: targets of a step and negatives. Steps are large enough for their work to show.
+_POINTS = ((256, 16), (3072, 16), (256, 256), (3072, 256), (256, 2048), (3072, 1024))
+_POINTS_OF_TARGETS = ((256, 4), (3072, 4), (256, 64), (3072, 32), (256, 256))
+_POINTS_OF_FULL = ((64, 1), (256, 1), (1024, 1), (3072, 1))
 _LONGEST_POINT = 2.0  # seconds; a point that must take longer than that is left out
 
 
@@ -98,6 +100,20 @@ def fit_seconds(
     )
 
 
+def seconds_row(kind: Kind, seconds: StepSeconds) -> dict[str, float | int | str | bool]:
+    """Give a kind and its costs as one flat record, for a file."""
+    row = dataclasses.asdict(kind) | dataclasses.asdict(seconds)
+    del row["micro_batches"]
+    return row
+
+
+def seconds_of(row: Mapping[str, Any]) -> tuple[Kind, StepSeconds]:
+    """Take a record apart that `seconds_row` gave."""
+    kinds = {item.name for item in dataclasses.fields(Kind)} & row.keys()
+    costs = {item.name for item in dataclasses.fields(StepSeconds)} & row.keys()
+    return Kind(**{name: row[name] for name in kinds}), StepSeconds(**{name: row[name] for name in costs})
+
+
 def time_steps(
     stepper: Stepper, kind: Kind, config: RunConfig, *, fits: Callable[[int, int], bool], mean_targets: float
 ) -> StepSeconds:
@@ -108,15 +124,17 @@ def time_steps(
     chosen: tuple[tuple[int, int], ...] = _POINTS_OF_TARGETS if kind.sharing == "target" else _POINTS
     chosen = _POINTS_OF_FULL if kind.full else chosen
     most, num_items = stepper.batches.num_sequences, stepper.dataset.num_items
-    wanted = sorted({(min(n, most), 1 if kind.full else min(k, max(num_items - 1, 1))) for n, k in chosen})
+    wanted = {
+        (
+            min(max(1, round(targets / mean_targets)), most),
+            1 if kind.full else min(k, max(num_items - 1, 1)),
+        )
+        for targets, k in chosen
+    }
     points: list[tuple[int, int]] = []
     seconds: list[float] = []
     for n, k in sorted(wanted, key=_work):
-        costs = [
-            each * max(1.0, n * (k + 64) / (m * (j + 64)))
-            for (m, j), each in zip(points, seconds, strict=True)
-        ]
-        if points and (not fits(n, k) or min(costs) > _LONGEST_POINT):
+        if points and not (fits(n, k) and seconds[-1] * _work((n, k)) < _LONGEST_POINT * _work(points[-1])):
             continue
         points.append((n, k))
         seconds.append(_time(stepper, kind.configure(config, n, k)))

@@ -1,0 +1,162 @@
+"""`budgetrec plan`: from a number of bytes to batch size, negatives and sharing, with reasons."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from budgetrec.cli import app
+from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.train import starting_config, with_settings
+from budgetrec.errors import ArgumentError
+from budgetrec.presets import PRESETS
+from budgetrec.units import parse_bytes
+
+if TYPE_CHECKING:
+    from budgetrec.planner import Plan
+
+Memory = Annotated[
+    str,
+    typer.Option(
+        "--memory", metavar="BYTES", help="What training may add to the process, as in 512MiB, 2GiB or 1.5GB."
+    ),
+]
+Goal = Annotated[
+    str, typer.Option(help="time: least time to the same loss; noise: least noise a step, whatever it takes.")
+]
+Rule = Annotated[str, typer.Option(help="law, or paper for its n = k.")]
+Margin = Annotated[float, typer.Option(help="Share of the bytes that is left free for safety.")]
+WarmUp = Annotated[
+    float, typer.Option("--warm-up", metavar="SECONDS", help="Train so long before the noise is measured.")
+]
+
+
+@app.command()
+@with_settings
+def plan(
+    dataset: Annotated[
+        Path | None, typer.Argument(metavar="DATASET", help="A folder made by budgetrec prepare.")
+    ] = None,
+    memory: Memory = "",
+    goal: Goal = "time",
+    rule: Rule = "law",
+    margin: Margin = 0.1,
+    warm_up: WarmUp = 15.0,
+    num_items: Annotated[
+        int | None, typer.Option(help="Plan without data: how many items there are.")
+    ] = None,
+    mean_length: Annotated[
+        float | None, typer.Option(help="Plan without data: how long sequences are on average.")
+    ] = None,
+    preset_name: Annotated[
+        str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure into this folder."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Choose batch size, negatives and sharing for a number of bytes, and say why.
+
+    Any of --batch-size, --num-negatives, --sharing, --objective, --lean, --micro-batches and --table-updates
+    is kept where it is given, and the rest is planned around it; given all, they are judged. Without a
+    dataset, --num-items and --mean-length describe one, and the plan says what it assumed.
+    """
+    if not memory:
+        raise ArgumentError("there is no number of bytes to plan for. Pass one, as in --memory 2GiB.")
+    parse_bytes(memory)  # before the slow start
+    from budgetrec.files import check_free
+
+    files = ("plan.toml", "plan.svg", "plan.png")
+    if output is not None:
+        check_free(output, overwrite=overwrite, files=files)
+    chosen = starting_config(preset_name, config, has_features=False)
+    opened = None
+    if dataset is not None:
+        from budgetrec.data.store import Dataset
+
+        opened = Dataset.open(dataset)
+    from budgetrec.planner.making import plan_with_search
+
+    with stages() as report:
+        planned = plan_with_search(
+            opened,
+            memory=memory,
+            config=chosen,
+            goal=goal,
+            rule=rule,
+            margin=margin,
+            warm_up=warm_up,
+            num_items=num_items,
+            mean_length=mean_length,
+            report=report,
+            **settings,
+        )
+        if output is not None:
+            from budgetrec.files import new_folder
+            from budgetrec.planner.figures import draw_plan
+
+            report("drawing")
+            with new_folder(output, overwrite=overwrite, files=files) as staging:
+                planned.plan.write(staging / "plan.toml")
+                for kind in ("svg", "png"):
+                    draw_plan(planned).save(
+                        str(staging / f"plan.{kind}"), scale_factor=2 if kind == "png" else 1
+                    )
+    if as_json:
+        print_json(planned.plan.to_dict())
+        return
+    print_plan(planned.plan)
+    if output is not None:
+        path = output / "plan.toml"
+        stdout.print(
+            f"\nSaved in {output}. Next: budgetrec train DATASET -o RUN --plan {output / 'plan.toml'}"
+        )
+
+
+def print_plan(plan: "Plan") -> None:
+    """Print a plan for people: what was chosen, what it takes, what lost, and why."""
+    from budgetrec.planner.tables import candidate_rows, format_seconds, memory_rows, noise_rows
+
+    sharing = {"batch": "one set for the batch", "sequence": "a set a sequence", "target": "a set a target"}
+    negatives = (
+        "every item scored"
+        if plan.objective == "full-softmax"
+        else f"{plan.num_negatives:,} negatives, {sharing[plan.sharing]}"
+    )
+    stdout.print(
+        f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {negatives}: "
+        f"about {format_seconds(plan.step_seconds)} a step."
+    )
+    _print_table(("memory", "bytes", ""), memory_rows(plan))
+    _print_table(("noise of a step from", "", ""), noise_rows(plan))
+    score = "time to the same loss" if plan.goal == "time" else "noise"
+    _print_table(
+        ("allocation", "n", "k", "bytes", "noise", "a step", score, "why it lost"), candidate_rows(plan)
+    )
+    stdout.print()
+    for name, sentence in plan.because.items():
+        stdout.print(f"{name}: {sentence}")
+    for name, sentence in plan.assumptions.items():
+        stdout.print(
+            f"assumed, {name}: {sentence}." if "not measured" in sentence else f"{name}: {sentence}."
+        )
+
+
+def _print_table(head: tuple[str, ...], rows: list[Any]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(head):
+        left = place == 0 or name in ("", "why it lost")
+        table.add_column(name, justify="left" if left else "right", no_wrap=place < 2)
+    for row in rows:
+        table.add_row(*row)
+    stdout.print()
+    stdout.print(table)

@@ -1,0 +1,99 @@
+"""A plan as a picture: the noise over (n, k), the budget's edge, the paper's point and ours."""
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from budgetrec.planner.kinds import Kind
+from budgetrec.planner.making import Planned
+from budgetrec.planner.search import Search
+
+_STEPS = 48
+_BLUE, _ORANGE = "#0072B2", "#D55E00"
+
+
+def draw_plan(planned: Planned) -> alt.TopLevelMixin:
+    """Draw the law's noise for the way of sharing that was chosen, over all batch sizes and negatives."""
+    plan, search = planned.plan, planned.search
+    kind = Kind(
+        objective="sampled-softmax" if plan.objective == "full-softmax" else plan.objective,
+        sharing=plan.sharing,
+        lean=plan.lean,
+        table_updates=plan.table_updates,
+        micro_batches=plan.micro_batches,
+    )
+    n_edges = _edges(search.max_batch_size)
+    k_edges = _edges(max(search.num_items - 1, 2))
+    x = alt.X(
+        "n:Q",
+        title="sequences a step n",
+        scale=alt.Scale(type="log", base=2, domain=_ends(n_edges), nice=False),
+    )
+    y = alt.Y(
+        "k:Q", title="negatives k", scale=alt.Scale(type="log", base=2, domain=_ends(k_edges), nice=False)
+    )
+    surface = (
+        alt.Chart(_surface(search, kind, n_edges, k_edges))
+        .mark_rect()
+        .encode(
+            x=x,
+            x2="n2:Q",
+            y=y,
+            y2="k2:Q",
+            color=alt.Color("noise:Q", scale=alt.Scale(type="log", scheme="greys"), title="noise of a step"),
+        )
+    )
+    layers: list[alt.Chart] = [surface]
+    edge = _edge(search, kind, n_edges)
+    if len(edge):
+        layers.append(alt.Chart(edge).mark_line(color=_ORANGE, strokeWidth=2).encode(x=x, y=y))
+    points = [{"n": plan.batch_size, "k": min(plan.num_negatives, search.num_items - 1), "what": "this plan"}]
+    points += [
+        {"n": each.batch_size, "k": each.num_negatives, "what": each.name}
+        for each in plan.candidates
+        if each.name == "the paper's n = k"
+    ]
+    marked = alt.Chart(pl.DataFrame(points))
+    layers.append(
+        marked.mark_point(filled=True, size=110, opacity=1).encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "what:N",
+                scale=alt.Scale(domain=["this plan", "the paper's n = k"], range=[_BLUE, _ORANGE]),
+                title="",
+            ),
+        )
+    )
+    title = f"Noise of a step, {kind.describe()}; the line is where {plan.budget_bytes / 2**20:,.0f} MiB end"
+    chart: alt.TopLevelMixin = (
+        alt.layer(*layers).resolve_scale(color="independent").properties(width=420, height=320, title=title)
+    )
+    return chart
+
+
+def _edges(most: int) -> np.ndarray:
+    return np.geomspace(1, max(most, 2), _STEPS + 1)
+
+
+def _ends(edges: np.ndarray) -> list[float]:
+    return [float(edges[0]), float(edges[-1])]
+
+
+def _surface(search: Search, kind: Kind, n_edges: np.ndarray, k_edges: np.ndarray) -> pl.DataFrame:
+    n, k = np.meshgrid(n_edges[:-1], k_edges[:-1], indexing="ij")
+    n2, k2 = np.meshgrid(n_edges[1:], k_edges[1:], indexing="ij")
+    noise = search.noise(kind, np.sqrt(n * n2), np.sqrt(k * k2)).total
+    columns = {"n": n, "n2": n2, "k": k, "k2": k2, "noise": noise}
+    return pl.DataFrame({name: values.ravel() for name, values in columns.items()})
+
+
+def _edge(search: Search, kind: Kind, n_edges: np.ndarray) -> pl.DataFrame:
+    """Give the most negatives that fit for each batch size, where that is not all items."""
+    counts = search.negatives(kind)
+    points = []
+    for n in np.unique(n_edges.round().astype(np.int64)):
+        fitting = counts[search.total_bytes(kind, n, counts) <= search.limit]
+        if 0 < len(fitting) < len(counts):
+            points.append({"n": float(n), "k": float(fitting[-1])})
+    return pl.DataFrame(points)
