@@ -295,9 +295,8 @@ class _Trainer:
         stepper, progress = self.stepper, self.progress
         if self.planner is None:
             lengths = stepper.batches.lengths
-            data = Data(
-                num_items=self.dataset.num_items, lengths=lengths, features_width=_width(self.features)
-            )
+            width = None if self.features is None else self.features.shape[1]
+            data = Data(num_items=self.dataset.num_items, lengths=lengths, features_width=width)
             self.planner = Planner.of_plan(self.plan, self.config, data, device_type=stepper.device.type)
         constants, gradient, told = probe_noise(stepper)
         new = self.planner.plan(constants, gradient, told).plan

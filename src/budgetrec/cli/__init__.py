@@ -109,6 +109,7 @@ from budgetrec.cli import (  # noqa: E402, F401
     compare,
     data,
     evaluate,
+    fit,
     plan,
     prepare,
     recommend,

@@ -58,30 +58,29 @@ def prepare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read interactions of any usual format, clean, order and split them, and store them for training."""
-    from budgetrec.data.cleaning import Cleaning
-    from budgetrec.data.columns import Columns
     from budgetrec.data.prepare import prepare as prepare_dataset
 
+    options = prepare_options(
+        layout=layout,
+        user_column=user_column,
+        item_column=item_column,
+        time_column=time_column,
+        rating_column=rating_column,
+        file_order=file_order,
+        no_header=no_header,
+        drop_nulls=drop_nulls,
+        rating_above=rating_above,
+        min_user=min_user,
+        min_item=min_item,
+        one_pass=one_pass,
+        repeats=repeats,
+        split=split,
+        test_share=test_share,
+        validation_share=validation_share,
+        seed=seed,
+    )
     with stages() as report:
-        dataset = prepare_dataset(
-            inputs,
-            output,
-            layout=layout,
-            columns=Columns(user=user_column, item=item_column, time=time_column, rating=rating_column),
-            file_order=file_order,
-            header=not no_header,
-            drop_nulls=drop_nulls,
-            cleaning=Cleaning(
-                rating_above=rating_above,
-                min_user=min_user,
-                min_item=min_item,
-                one_pass=one_pass,
-                repeats=repeats,
-            ),
-            split=_split(split, test_share=test_share, validation_share=validation_share, seed=seed),
-            overwrite=overwrite,
-            report=report,
-        )
+        dataset = prepare_dataset(inputs, output, overwrite=overwrite, report=report, **options)
     if as_json:
         print_json({"output": str(output), **dataset.info["statistics"], **dataset.info})
     else:
@@ -89,6 +88,25 @@ def prepare(
         print_statistics(dataset.info)
         stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
         stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
+
+
+def prepare_options(**flags: Any) -> dict[str, Any]:
+    """Give what `budgetrec.prepare` is called with for the flags of the command."""
+    from budgetrec.data.cleaning import Cleaning
+    from budgetrec.data.columns import Columns
+
+    roles = ("user", "item", "time", "rating")
+    cleaning = ("rating_above", "min_user", "min_item", "one_pass", "repeats")
+    shares = ("test_share", "validation_share", "seed")
+    return {
+        "layout": flags["layout"],
+        "columns": Columns(**{role: flags[f"{role}_column"] for role in roles}),
+        "file_order": flags["file_order"],
+        "header": not flags["no_header"],
+        "drop_nulls": flags["drop_nulls"],
+        "cleaning": Cleaning(**{name: flags[name] for name in cleaning}),
+        "split": _split(flags["split"], **{name: flags.get(name) for name in shares}),
+    }
 
 
 def _split(name: str, **settings: Any) -> Any:

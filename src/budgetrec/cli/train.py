@@ -93,7 +93,7 @@ def train(
 
     Flags win over --config, which wins over --preset, which wins over the defaults.
     """
-    watcher = _Bar(threads_chosen="threads" in settings or "OMP_NUM_THREADS" in os.environ)
+    watcher = TrainingBarWatcher(threads_chosen="threads" in settings or "OMP_NUM_THREADS" in os.environ)
     if resume is not None:
         given = {"--output": output, "--preset": preset_name, "--config": config, "--plan": plan}
         _refuse_with_resume({**given, "--item-features": item_features, "--overwrite": overwrite or None})
@@ -193,7 +193,7 @@ def _tell(run: Any, *, as_json: bool) -> None:
     stdout.print(f"Saved in {run.folder}. Next: budgetrec evaluate {run.folder}")
 
 
-class _Bar(Watcher):
+class TrainingBarWatcher(Watcher):
     """Shows a bar on a terminal, and a line an evaluation elsewhere."""
 
     def __init__(self, *, threads_chosen: bool) -> None:

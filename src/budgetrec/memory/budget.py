@@ -1,6 +1,7 @@
 """A budget while training: what is used of it, and what evaluation may take."""
 
 import ctypes
+import gc
 from contextlib import suppress
 
 import torch
@@ -53,9 +54,14 @@ class MemoryWatch:
     def forget_peak(self) -> None:
         """Give freed memory back and count anew, to see whether smaller steps stay within the budget."""
         self.peak()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        else:
-            with suppress(OSError, AttributeError):  # where the C library has no such call
-                ctypes.CDLL(None).malloc_trim(0)
+        release_memory()
         reset_peak(self.device)
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, where that is possible."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    with suppress(OSError, AttributeError):  # where the C library has no such call
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,111 @@
+"""The main job: from interactions and a number of bytes to a trained, evaluated and reported run."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from budgetrec.config import RunConfig
+from budgetrec.data.prepare import prepare
+from budgetrec.data.store import MARKER as DATASET_MARKER
+from budgetrec.data.store import Dataset
+from budgetrec.evaluation.evaluate import Evaluation, evaluate
+from budgetrec.files import check_free
+from budgetrec.memory.budget import release_memory
+from budgetrec.planner.making import PLANNED, Planned, plan_with_search
+from budgetrec.report import write_report
+from budgetrec.runs import FILES, Run
+from budgetrec.tracking import Watcher
+from budgetrec.training import train
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A run with its plan, its evaluation on the test part and its report."""
+
+    run: Run
+    planned: Planned
+    evaluation: Evaluation
+    report: Path
+
+
+def fit(
+    inputs: Path | str | Sequence[Path | str],
+    output: Path | str,
+    *,
+    memory: str | int,
+    config: RunConfig | None = None,
+    features: Tensor | None = None,
+    preparing: Mapping[str, Any] | None = None,
+    planning: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+    stages: Callable[[], AbstractContextManager[Report]] = lambda: nullcontext(lambda stage: None),
+    hear_plan: Callable[[Planned], None] = lambda planned: None,
+    **settings: Any,
+) -> Fitted:
+    """Prepare, plan, train, evaluate and report, all from interactions and a number of bytes.
+
+    `inputs` are files of interactions, prepared into the folder `output`-dataset, or one folder that is
+    prepared already. `preparing` holds keywords of `budgetrec.prepare`, `planning` of `budgetrec.plan`, and
+    `settings` are those of `budgetrec.train`. `stages` surrounds quiet work and gives what hears of its
+    stages; `hear_plan` hears the plan before training begins.
+    """
+    output = Path(output)
+    check_free(output, overwrite=overwrite, files=FILES)
+    with stages() as report:
+        dataset, made = _open(inputs, output, preparing or {}, overwrite=overwrite, report=report)
+        try:
+            planned = plan_with_search(
+                dataset,
+                memory=memory,
+                config=config,
+                features=features,
+                report=report,
+                **(planning or {}),
+                **settings,
+            )
+        except BaseException:
+            if made:  # a request that cannot be met leaves nothing behind
+                shutil.rmtree(made, ignore_errors=True)
+            raise
+    hear_plan(planned)
+    release_memory()  # what planning used is not training's
+    run = train(
+        dataset,
+        output,
+        config,
+        features=features,
+        plan=planned.plan,
+        overwrite=overwrite,
+        watcher=watcher,
+        **{name: value for name, value in settings.items() if name not in PLANNED},
+    )
+    with stages() as report:
+        evaluation = evaluate(run, report=report)
+        evaluation.save(run.folder)
+        report("writing the report")
+        page = write_report(run.folder)
+    return Fitted(run, planned, evaluation, page)
+
+
+def _open(
+    inputs: Path | str | Sequence[Path | str],
+    output: Path,
+    preparing: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    report: Report,
+) -> tuple[Dataset, Path | None]:
+    """Open a prepared dataset, or prepare one beside the run; then its folder is given too."""
+    paths = [Path(inputs)] if isinstance(inputs, Path | str) else [Path(path) for path in inputs]
+    if len(paths) == 1 and (paths[0] / DATASET_MARKER).is_file():
+        return Dataset.open(paths[0]), None
+    folder = output.with_name(f"{output.name}-dataset")
+    return prepare(paths, folder, overwrite=overwrite, report=report, **preparing), folder
