@@ -41,6 +41,8 @@ FILES = (
     "tensorboard",
     "evaluation-*",
     "report.html",
+    "environment.json",
+    "recommendations.parquet",
     "plan.*",
     ".*.partial-*",
 )

@@ -105,4 +105,4 @@ def main() -> None:
 
 
 # The commands register themselves on the app above, so they are imported after it.
-from budgetrec.cli import compare, data, evaluate, prepare, recommend, reproduce, train  # noqa: E402, F401
+from budgetrec.cli import compare, data, evaluate, prepare, recommend, report, reproduce, train  # noqa: E402, F401
