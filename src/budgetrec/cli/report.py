@@ -1,4 +1,4 @@
-"""`budgetrec report`: one page that shows a run, for a browser and for paper."""
+"""`budgetrec report`: one page that shows results, for a browser and for paper."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +11,12 @@ from budgetrec.cli.console import print_json, stages, stdout
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run, a folder of runs, or what reproduce wrote.")
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The page to write. [default: RUN/report.html]"),
+        typer.Option("--output", "-o", metavar="FILE", help="The page to write. [default: DIR/report.html]"),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier report that -o names.")
@@ -23,7 +25,7 @@ def report(
 ) -> None:
     """Write one page that needs no network: the plan and its reasons, curves, tables, settings, environment.
 
-    An earlier RUN/report.html is replaced.
+    An earlier DIR/report.html is replaced.
     """
     from budgetrec.report import write_report
 

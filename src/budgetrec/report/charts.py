@@ -6,6 +6,7 @@ again.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import altair as alt
 import polars as pl
@@ -16,7 +17,24 @@ from budgetrec.report.page import Chart
 NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
 AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
 _MOST_POINTS = 60
-_ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
+# With a key, so that the page still scrolls over a chart.
+ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart under its title; `chart` counts the charts of the page."""
+
+    title: str
+    chart: int
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A curve that can be switched off, with its colour."""
+
+    name: str
+    colour: str
 
 
 def colour(place: int) -> str:
@@ -43,13 +61,13 @@ def curves_chart(
     hover = alt.selection_point(
         name="hover", encodings=["x"], nearest=True, on="pointerover", empty=False, clear="pointerout"
     )
-    zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom=_ZOOM)
+    zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom=ZOOM)
     shown = alt.param(name="shown", value=list(names))
     x = alt.X(
         "step:Q",
         title=AXIS_TITLES["steps"],
         axis=alt.Axis(tickCount=6, format="~s"),
-        scale=alt.Scale(nice=False),
+        scale=alt.Scale(nice=False, padding=8),
     )
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     colours = alt.Color(

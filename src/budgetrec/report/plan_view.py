@@ -90,15 +90,14 @@ def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None)
 def _summary(plan: dict[str, Any], budget: float | None, source: object) -> str:
     told = []
     if budget is not None:
-        told.append(f"Planned for {as_bytes(budget)}")
-    if (margin := number(plan, "margin", source)) is not None:
-        told.append(f"keeping {as_share(margin)} of it free")
+        margin = number(plan, "margin", source)
+        kept = f", of which {as_share(margin)} stay free" if margin is not None else ""
+        told.append(f"Planned for {as_bytes(budget)}{kept}.")
     if "goal" in plan:
-        told.append(f"for the best result by {as_text('goal', plan['goal'])}")
+        told.append(f"Goal: {as_text('goal', plan['goal'])}.")
     if (seconds := number(plan, "step_seconds", source)) is not None:
-        told.append(f"expecting {as_seconds(seconds)} a step")
-    text = ", ".join(told)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+        told.append(f"A step should take {as_seconds(seconds)}.")
+    return " ".join(told)
 
 
 def _memory(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +16,12 @@ from budgetrec.data.store import MARKER as DATASET_MARKER
 from budgetrec.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.errors import ConfigError, DataError
 from budgetrec.evaluation.evaluate import PARTS
+from budgetrec.report.tables import setting_pairs
 from budgetrec.runs import MARKER, METRICS_FILE
 
 PLAN_FILE = "plan.toml"
 RECOMMENDATIONS_FILE = "recommendations.parquet"
+QUALITY = "ndcg@10"
 _SECTIONS = ("model", "objective", "optimizer", "training")
 _NEEDED = ("step", "examples", "seconds", "val_loss")
 
@@ -100,6 +103,41 @@ def number(document: dict[str, Any], name: str, source: object) -> float | None:
             f"{source} says {name} is {value!r}, which is no number. Make it again, or remove it."
         )
     return value
+
+
+def interval(found: dict[str, Any], name: str) -> str:
+    """Give the interval of a metric of an evaluation as text; nothing where it has none."""
+    intervals = found.get("intervals")
+    ends = intervals.get(name) if isinstance(intervals, dict) else None
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
+        return ""
+    return f"{ends[0]:.4f} to {ends[1]:.4f}"
+
+
+def peak_bytes(metrics: pl.DataFrame) -> float | None:
+    """Give the most memory that a run's rows tell of."""
+    peak = metrics["peak_bytes"].max() if "peak_bytes" in metrics.columns else None
+    return peak if isinstance(peak, int | float) else None
+
+
+def read_users(run: RunRecord) -> pl.DataFrame | None:
+    """Read what `evaluate` kept of each user of the test part, if it did."""
+    frame = _frame(run.folder / "evaluation-test.parquet")
+    return frame if frame is not None and {"user", "item"} <= set(frame.columns) else None
+
+
+def environment_pairs(environment: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Give what is known of the machine as names and texts."""
+    kept = {
+        name: value for name, value in (environment or {}).items() if name != "command" and value is not None
+    }
+    return setting_pairs(kept)
+
+
+def command_text(environment: dict[str, Any] | None) -> str:
+    """Give the command as one would type it; nothing where it was not kept."""
+    command = (environment or {}).get("command")
+    return shlex.join(str(part) for part in command) if isinstance(command, list) else ""
 
 
 def _dataset(folder: Path, identity: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The page of one run: what was run, its plan, its curves, how good it is, and with what."""
 
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,16 +7,24 @@ import polars as pl
 
 from budgetrec.evaluation.evaluate import LOSSES
 from budgetrec.evaluation.tables import MEASURES, how_measured
-from budgetrec.report.charts import colour, curve, curves_chart
+from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
 from budgetrec.report.page import Chart, render
 from budgetrec.report.plan_view import view_plan
-from budgetrec.report.records import PLAN_FILE, RunRecord, number
-from budgetrec.report.tables import Cell, Column, Table, frame_table
+from budgetrec.report.records import (
+    PLAN_FILE,
+    QUALITY,
+    RunRecord,
+    command_text,
+    environment_pairs,
+    interval,
+    number,
+    peak_bytes,
+)
+from budgetrec.report.tables import Cell, Column, Table, frame_table, setting_pairs
 from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
 
 MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
 _LOSS_CURVES = {"val_loss": "validation loss", "train_loss": "training loss"}
-_QUALITY = "ndcg@10"
 _USERS_SHOWN, _ITEMS_SHOWN = 3, 5
 
 
@@ -30,36 +37,19 @@ class Figure:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A chart under its title; `chart` counts the charts of the page."""
-
-    title: str
-    chart: int
-
-
-@dataclass(frozen=True)
-class Switch:
-    """A curve that can be switched off, with its colour."""
-
-    name: str
-    colour: str
-
-
 def run_page(run: RunRecord) -> str:
     """Give the whole page of a run."""
-    peak = run.metrics["peak_bytes"].max() if "peak_bytes" in run.metrics.columns else None
-    peak_bytes = float(peak) if isinstance(peak, int | float) else None
+    peak = peak_bytes(run.metrics)
     plan = None
     if run.plan is not None:
-        plan = view_plan(run.plan, source=run.folder / PLAN_FILE, peak_bytes=peak_bytes)
+        plan = view_plan(run.plan, source=run.folder / PLAN_FILE, peak_bytes=peak)
     charts, panels, switches = _curves(run.metrics)
     return render(
         "run.html",
         charts=charts,
         title=f"{_model_name(run)} on {run.dataset['name']}",
         subtitle=_subtitle(run),
-        figures=_figures(run, peak_bytes),
+        figures=_figures(run, peak),
         plan=plan,
         panels=panels,
         switches=switches,
@@ -69,11 +59,11 @@ def run_page(run: RunRecord) -> str:
             for part, found in run.evaluations.items()
         ],
         recommendations=_recommendations(run.recommendations),
-        statistics=_pairs(run.dataset["statistics"]),
+        statistics=setting_pairs(run.dataset["statistics"]),
         dataset=run.dataset,
-        settings={section: _pairs(values) for section, values in run.settings.items()},
-        environment=_environment(run.environment),
-        command=_command(run.environment),
+        settings={section: setting_pairs(values) for section, values in run.settings.items()},
+        environment=environment_pairs(run.environment),
+        command=command_text(run.environment),
         run=run,
     )
 
@@ -99,12 +89,12 @@ def _subtitle(run: RunRecord) -> str:
     return " · ".join(told)
 
 
-def _figures(run: RunRecord, peak_bytes: float | None) -> list[Figure]:
+def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
     figures = []
     test = run.evaluations.get("test")
     source = run.folder / "evaluation-test.json"
-    if test is not None and (mean := number(test, _QUALITY, source)) is not None:
-        figures.append(Figure("test NDCG@10", f"{mean:.4f}", _interval(test, _QUALITY)))
+    if test is not None and (mean := number(test, QUALITY, source)) is not None:
+        figures.append(Figure("test NDCG@10", f"{mean:.4f}", interval(test, QUALITY)))
     if len(run.metrics):
         last = run.metrics.row(-1, named=True)
         best = _best(run.metrics)
@@ -112,10 +102,10 @@ def _figures(run: RunRecord, peak_bytes: float | None) -> list[Figure]:
             figures.append(Figure("best validation NDCG@10", f"{best[1]:.4f}", f"at step {best[0]:,}"))
         loss = last["val_loss"]
         figures.append(Figure("validation loss", "" if loss is None else f"{loss:.4f}", "at the last step"))
-        if peak_bytes is not None:
+        if peak is not None:
             budget = number(run.plan, "budget_bytes", run.folder / PLAN_FILE) if run.plan else None
-            note = f"{as_share(peak_bytes / budget)} of {as_bytes(budget)}" if budget else "no budget given"
-            figures.append(Figure("peak memory", as_bytes(peak_bytes), note))
+            note = f"{as_share(peak / budget)} of {as_bytes(budget)}" if budget else "no budget given"
+            figures.append(Figure("peak memory", as_bytes(peak), note))
         speed = f"{last['examples'] / last['seconds']:,.0f} sequences a second" if last["seconds"] else ""
         figures.append(Figure("training time", as_seconds(last["seconds"]), speed))
         figures.append(Figure("steps", as_number(last["step"]), f"{as_number(last['examples'])} sequences"))
@@ -123,13 +113,13 @@ def _figures(run: RunRecord, peak_bytes: float | None) -> list[Figure]:
 
 
 def _best(metrics: pl.DataFrame) -> tuple[int, float] | None:
-    if _QUALITY not in metrics.columns:
+    if QUALITY not in metrics.columns:
         return None
-    kept = metrics.filter(pl.col(_QUALITY).is_finite())
+    kept = metrics.filter(pl.col(QUALITY).is_finite())
     if kept.is_empty():
         return None
-    row = kept.sort(_QUALITY, descending=True, maintain_order=True).row(0, named=True)
-    return row["step"], row[_QUALITY]
+    row = kept.sort(QUALITY, descending=True, maintain_order=True).row(0, named=True)
+    return row["step"], row[QUALITY]
 
 
 def _curves(metrics: pl.DataFrame) -> tuple[list[Chart], list[Panel], list[Switch]]:
@@ -137,8 +127,8 @@ def _curves(metrics: pl.DataFrame) -> tuple[list[Chart], list[Panel], list[Switc
     if metrics.is_empty():
         return [], [], []
     panels = {"Loss": names}
-    if _QUALITY in metrics.columns:
-        panels["Validation NDCG@10"] = {_QUALITY: "validation NDCG@10"}
+    if QUALITY in metrics.columns:
+        panels["Validation NDCG@10"] = {QUALITY: "validation NDCG@10"}
     everything = [name for part in panels.values() for name in part.values()]
     charts = []
     for title, part in panels.items():
@@ -171,15 +161,7 @@ def _evaluation_table(found: dict[str, Any], run: RunRecord) -> Table:
 
 def _mean_cell(found: dict[str, Any], name: str, run: RunRecord) -> Cell:
     mean = number(found, name, run.folder / "the evaluation")
-    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, _interval(found, name))
-
-
-def _interval(found: dict[str, Any], name: str) -> str:
-    intervals = found.get("intervals")
-    ends = intervals.get(name) if isinstance(intervals, dict) else None
-    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
-        return ""
-    return f"{ends[0]:.4f} to {ends[1]:.4f}"
+    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
 
 
 def _how(part: str, found: dict[str, Any]) -> str:
@@ -198,25 +180,3 @@ def _recommendations(frame: pl.DataFrame | None) -> Table | None:
         frame = frame.group_by("user", maintain_order=True).head(_ITEMS_SHOWN)
     words = [name for name in ("user", "item") if name in frame.columns]
     return frame_table(frame.with_columns(pl.col(words).cast(pl.String)))
-
-
-def _pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
-    pairs = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            pairs += [(f"{label(name)} {each}", text) for each, text in _pairs(value)]
-        else:
-            pairs.append((label(name), as_text(name, value)))
-    return pairs
-
-
-def _environment(environment: dict[str, Any] | None) -> list[tuple[str, str]]:
-    kept = {
-        name: value for name, value in (environment or {}).items() if name != "command" and value is not None
-    }
-    return _pairs(kept)
-
-
-def _command(environment: dict[str, Any] | None) -> str:
-    command = (environment or {}).get("command")
-    return shlex.join(str(part) for part in command) if isinstance(command, list) else ""

@@ -36,6 +36,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     title: str = ""
     note: str = ""
+    num_rows: int = 0  # of which `rows` may be the first
 
 
 def number_cell(name: str, value: Any) -> Cell:
@@ -59,7 +60,7 @@ def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Ta
         ]
         for row in shown.iter_rows()
     ]
-    return Table(columns, rows, title, note)
+    return Table(columns, rows, title, note, len(frame))
 
 
 def records_table(records: Iterable[dict[str, Any]], *, title: str = "") -> Table:
@@ -72,6 +73,17 @@ def records_table(records: Iterable[dict[str, Any]], *, title: str = "") -> Tabl
     }
     rows = [[_cell(name, record.get(name), numeric[name]) for name in names] for record in records]
     return Table([Column(label(name), numeric[name]) for name in names], rows, title)
+
+
+def setting_pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Give settings as names and texts, those of a table inside with its name before theirs."""
+    pairs = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            pairs += [(f"{label(name)} {each}", text) for each, text in setting_pairs(value)]
+        else:
+            pairs.append((label(name), as_text(name, value)))
+    return pairs
 
 
 def _is_number(value: Any) -> bool:
