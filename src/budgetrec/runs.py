@@ -43,6 +43,8 @@ FILES = (
     "tensorboard",
     "evaluation-*",
     "report.html",
+    "environment.json",
+    "recommendations.parquet",
     "plan.*",
     ".*.partial-*",
 )

@@ -113,6 +113,7 @@ from budgetrec.cli import (  # noqa: E402, F401
     plan,
     prepare,
     recommend,
+    report,
     reproduce,
     train,
 )

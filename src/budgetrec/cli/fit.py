@@ -13,7 +13,6 @@ from budgetrec.cli.console import print_json, stages, stdout
 from budgetrec.cli.plan import Goal, Margin, Memory, Rule, WarmUp, print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
 from budgetrec.cli.train import TrainingBarWatcher, starting_config, with_settings
-from budgetrec.errors import ArgumentError
 from budgetrec.presets import PRESETS
 from budgetrec.units import format_bytes, parse_bytes
 
@@ -69,8 +68,6 @@ def fit(
     `budgetrec plan`; what training does otherwise is set as in `budgetrec train`.
     """
     parse_bytes(memory)  # before the slow start
-    if "memory" in settings:
-        raise ArgumentError("--memory was given twice.")
     options = prepare_options(**preparing)
     chosen = starting_config(preset_name, config, has_features=False)
     chosen.replaced(settings).refuse_unused(settings)

@@ -20,11 +20,15 @@ from budgetrec.tracking import Watcher
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command a flag for every setting, so that flags, keys and fields cannot drift apart.
 
-    A flag that is not given stays out of `settings`, the dictionary that the command receives.
+    A flag that is not given stays out of `settings`, the dictionary that the command receives. A setting that
+    the command has a parameter of its own for is left to it.
     """
     own = [item for item in inspect.signature(command).parameters.values() if item.name != "settings"]
     flags = []
+    taken = {item.name for item in own}
     for section, item, kind in all_settings():
+        if item.name in taken:
+            continue
         kind = kind | None  # None: not given
         flag = item.name.replace("_", "-")
         names = [f"--{flag}/--no-{flag}"] if item.type in (bool, "bool") else [f"--{flag}"]

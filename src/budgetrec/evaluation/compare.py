@@ -1,7 +1,7 @@
 """Compare runs: over horizons they share, paired over users, and paired over seeds."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from budgetrec.evaluation.intervals import Difference, compare_seeds, compare_us
 from budgetrec.runs import Run, features_hash
 
 # What is tested; the loss of the part comes last.
-_TESTED = ("ndcg@10", "hit_rate@10", "mrr")
+TESTED = ("ndcg@10", "hit_rate@10", "mrr")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def compare(
     entries = _with_own_names(entries)
     report("comparing")
     horizons = common_horizons([entry.metrics for entry in entries])
-    metrics = [*_TESTED, LOSSES[part]]
+    metrics = [*TESTED, LOSSES[part]]
     return Comparison(
         part=part,
         keep_seen=keep_seen,
@@ -156,7 +156,7 @@ def _table_of_runs(entries: list[_Entry], horizons: dict[str, float]) -> pl.Data
         evaluation = entry.evaluation
         areas = summarise_curve(entry.metrics, horizons)
         training = {**evaluation.training, **areas}
-        averages = {name: evaluation.metrics[name] for name in (*_TESTED, LOSSES[evaluation.part])}
+        averages = {name: evaluation.metrics[name] for name in (*TESTED, LOSSES[evaluation.part])}
         others = {name: value for name, value in evaluation.metrics.items() if name not in averages}
         rows.append(
             {
@@ -172,9 +172,13 @@ def _table_of_runs(entries: list[_Entry], horizons: dict[str, float]) -> pl.Data
 
 
 def _varied(entries: list[_Entry]) -> list[str]:
+    return varied_settings([entry.settings for entry in entries])
+
+
+def varied_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Give the settings in which any two runs differ."""
-    names = dict.fromkeys(name for entry in entries for name in entry.settings)
-    return [name for name in names if len({repr(entry.settings.get(name)) for entry in entries}) > 1]
+    names = dict.fromkeys(name for own in settings for name in own)
+    return [name for name in names if len({repr(own.get(name)) for own in settings}) > 1]
 
 
 def _described(entry: _Entry, varied: list[str]) -> str:

@@ -13,7 +13,7 @@ from budgetrec.evaluation.intervals import LEVEL
 
 _FORMATS = {"aul_steps": ",.1f", "steps": ",d", "best_step": ",d", "examples_per_second": ",.0f", "seed": "d"}
 _ENDS = {"steps": ",.0f", "examples": ",.0f", "seconds": ",.1f"}
-_MEASURES = ("ndcg", "hit_rate", "recall", "precision", "mrr", "map", "coverage", "surprisal")
+MEASURES = ("ndcg", "hit_rate", "recall", "precision", "mrr", "map", "coverage", "surprisal")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def evaluation_table(evaluation: Evaluation) -> TextTable:
     """Give a row for each measure and a column for each cut-off, averages with their intervals."""
     rows = [
         (measure, *(_average(evaluation, f"{measure}@{cutoff}") for cutoff in evaluation.cutoffs), "")
-        for measure in _MEASURES
+        for measure in MEASURES
     ]
     places = {row[0]: place for place, row in enumerate(rows)}
     rows[places["mrr"]] = (*rows[places["mrr"]][:-1], _average(evaluation, "mrr"))

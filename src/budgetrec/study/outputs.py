@@ -7,8 +7,13 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from budgetrec.environment import FILE as ENVIRONMENT_FILE
+from budgetrec.environment import write_environment
+
 MARKER = "study.json"
-FILES = (MARKER, "*.csv", "*.svg", "*.png")  # what a study writes, and may replace
+SPECIFICATION = ".vl.json"  # ends the name of a chart's Vega-Lite specification
+# What a study writes, and may replace.
+FILES = (MARKER, ENVIRONMENT_FILE, "*.csv", "*.svg", "*.png", f"*{SPECIFICATION}", "report.html")
 
 Progress = Callable[[int], None]
 
@@ -23,8 +28,9 @@ def write_study(
     tables: Mapping[str, pl.DataFrame],
     charts: Mapping[str, alt.TopLevelMixin],
 ) -> list[str]:
-    """Write settings as JSON, tables as CSV and charts as SVG and PNG; give the names of the files."""
-    names = [MARKER]
+    """Write settings as JSON, tables as CSV, charts as SVG, PNG and specification; give the files' names."""
+    names = [MARKER, ENVIRONMENT_FILE]
+    write_environment(directory)
     (directory / MARKER).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
     for name, table in tables.items():
         (directory / f"{name}.csv").write_text(table.write_csv(), "utf-8")
@@ -33,4 +39,6 @@ def write_study(
         for kind in ("svg", "png"):
             chart.save(str(directory / f"{name}.{kind}"), scale_factor=2 if kind == "png" else 1)
             names.append(f"{name}.{kind}")
+        (directory / f"{name}{SPECIFICATION}").write_text(chart.to_json(indent=None) + "\n", "utf-8")
+        names.append(f"{name}{SPECIFICATION}")
     return names

@@ -51,7 +51,7 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
             column=alt.Column(
                 "features:N", title=None, sort=frame["features"].unique(maintain_order=True).to_list()
             ),
-            row=alt.Row("batch_size:Q", title="sequences n"),
+            row=alt.Row("batch_size:O", title="sequences n"),
         )
         .resolve_scale(y="independent")
         .properties(title="Gradient noise of a step: simulated (points) and the law (lines)")

@@ -1,0 +1,5 @@
+"""A folder of results in, one self-contained HTML page out."""
+
+from budgetrec.report.write import write_report
+
+__all__ = ["write_report"]

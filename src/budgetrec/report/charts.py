@@ -1,0 +1,112 @@
+"""Learning curves as a chart specification: hover, zoom, and curves that can be switched off.
+
+Colours are the page's own variables, so that a chart follows light, dark and print without being drawn
+again.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import polars as pl
+
+from budgetrec.evaluation.curves import AXES
+from budgetrec.report.page import Chart
+
+NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
+AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
+_MOST_POINTS = 60
+# With a key, so that the page still scrolls over a chart.
+ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart under its title; `chart` counts the charts of the page."""
+
+    title: str
+    chart: int
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A curve that can be switched off, with its colour."""
+
+    name: str
+    colour: str
+
+
+def colour(place: int) -> str:
+    """Give the colour of a curve by its place; more curves than colours share them."""
+    return f"var(--curve-{place % NUM_COLOURS + 1})"
+
+
+def curve(metrics: pl.DataFrame, measure: str, *, name: str) -> pl.DataFrame:
+    """Give the rows of a run in which a measure was taken, as long as a chart wants them."""
+    values = pl.col(measure).cast(pl.Float64)
+    return metrics.filter(values.is_finite().fill_null(False)).select(
+        pl.lit(name).alias("curve"), *(pl.col(column) for column in AXES.values()), values.alias("value")
+    )
+
+
+def curves_chart(
+    curves: pl.DataFrame, *, names: Sequence[str], title: str, best_step: int | None = None
+) -> Chart:
+    """Draw curves against steps; the page can switch them to the other axes.
+
+    `names` are all curves of the page in the order of their colours; those that `curves` lacks are elsewhere.
+    """
+    longest = max((len(part) for _, part in curves.group_by("curve")), default=0)
+    hover = alt.selection_point(
+        name="hover", encodings=["x"], nearest=True, on="pointerover", empty=False, clear="pointerout"
+    )
+    zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom=ZOOM)
+    shown = alt.param(name="shown", value=list(names))
+    x = alt.X(
+        "step:Q",
+        title=AXIS_TITLES["steps"],
+        axis=alt.Axis(tickCount=6, format="~s"),
+        scale=alt.Scale(nice=False, padding=8),
+    )
+    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    colours = alt.Color(
+        "curve:N",
+        scale=alt.Scale(domain=list(names), range=[colour(place) for place in range(len(names))]),
+        legend=None,
+    )
+    base = alt.Chart(alt.InlineData(values=curves.to_dicts())).transform_filter(
+        "indexof(shown, datum.curve) >= 0"
+    )
+    line = base.mark_line(strokeWidth=2, clip=True, interpolate="linear").encode(x=x, y=y, color=colours)
+    size = alt.condition(hover, alt.value(90), alt.value(26 if longest <= _MOST_POINTS else 0))
+    tooltip = [
+        alt.Tooltip("curve:N", title="curve"),
+        alt.Tooltip("value:Q", title=title, format=".4f"),
+        alt.Tooltip("step:Q", title="step", format=","),
+        alt.Tooltip("examples:Q", title="sequences", format=","),
+        alt.Tooltip("seconds:Q", title="seconds", format=",.1f"),
+    ]
+    points = (
+        base.mark_point(filled=True, opacity=1, clip=True)
+        .encode(x=x, y=y, color=colours, size=size, tooltip=tooltip)
+        .add_params(hover, zoom)
+    )
+    chart = (
+        alt.layer(line, points)
+        .add_params(shown)
+        .properties(
+            width="container", height=230, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
+        )
+    )
+    return Chart(chart.to_dict(), _words(curves, title), fluid=True)
+
+
+def _words(curves: pl.DataFrame, title: str) -> str:
+    """Say what the chart shows to those who do not see it."""
+    told = []
+    for (name,), part in curves.group_by(["curve"], maintain_order=True):
+        first, last = part["value"][0], part["value"][-1]
+        if math.isfinite(first) and math.isfinite(last):
+            told.append(f"{name} from {first:.4f} to {last:.4f}")
+    return f"{title} over {len(told)} curve{'s' if len(told) != 1 else ''}: {'; '.join(told)}."

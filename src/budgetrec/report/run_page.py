@@ -1,0 +1,182 @@
+"""The page of one run: what was run, its plan, its curves, how good it is, and with what."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from budgetrec.evaluation.evaluate import LOSSES
+from budgetrec.evaluation.tables import MEASURES, how_measured
+from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
+from budgetrec.report.page import Chart, render
+from budgetrec.report.plan_view import view_plan
+from budgetrec.report.records import (
+    PLAN_FILE,
+    QUALITY,
+    RunRecord,
+    command_text,
+    environment_pairs,
+    interval,
+    number,
+    peak_bytes,
+)
+from budgetrec.report.tables import Cell, Column, Table, frame_table, setting_pairs
+from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
+
+MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
+_LOSS_CURVES = {"val_loss": "validation loss", "train_loss": "training loss"}
+_USERS_SHOWN, _ITEMS_SHOWN = 3, 5
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that is worth large print, and what stands below it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def run_page(run: RunRecord) -> str:
+    """Give the whole page of a run."""
+    peak = peak_bytes(run.metrics)
+    plan = None
+    if run.plan is not None:
+        plan = view_plan(run.plan, source=run.folder / PLAN_FILE, peak_bytes=peak)
+    charts, panels, switches = _curves(run.metrics)
+    return render(
+        "run.html",
+        charts=charts,
+        title=f"{_model_name(run)} on {run.dataset['name']}",
+        subtitle=_subtitle(run),
+        figures=_figures(run, peak),
+        plan=plan,
+        panels=panels,
+        switches=switches,
+        evaluations_taken=frame_table(run.metrics, title="Every evaluation") if len(run.metrics) else None,
+        evaluations=[
+            (part, _evaluation_table(found, run), _how(part, found))
+            for part, found in run.evaluations.items()
+        ],
+        recommendations=_recommendations(run.recommendations),
+        statistics=setting_pairs(run.dataset["statistics"]),
+        dataset=run.dataset,
+        settings={section: setting_pairs(values) for section, values in run.settings.items()},
+        environment=environment_pairs(run.environment),
+        command=command_text(run.environment),
+        run=run,
+    )
+
+
+def _model_name(run: RunRecord) -> str:
+    name = run.settings["model"].get("model", "model")
+    return MODEL_NAMES.get(name, str(name))
+
+
+def _subtitle(run: RunRecord) -> str:
+    model = run.settings["model"]
+    told = [
+        f"{key.replace('_', ' ')} {as_text(key, model[key])}"
+        for key in ("dim", "num_blocks", "max_length")
+        if key in model
+    ]
+    statistics = run.dataset["statistics"]
+    told += [
+        f"{as_text(key, statistics[key])} {key}"
+        for key in ("users", "items", "interactions")
+        if key in statistics
+    ]
+    return " · ".join(told)
+
+
+def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
+    figures = []
+    test = run.evaluations.get("test")
+    source = run.folder / "evaluation-test.json"
+    if test is not None and (mean := number(test, QUALITY, source)) is not None:
+        figures.append(Figure("test NDCG@10", f"{mean:.4f}", interval(test, QUALITY)))
+    if len(run.metrics):
+        last = run.metrics.row(-1, named=True)
+        best = _best(run.metrics)
+        if best is not None and test is None:
+            figures.append(Figure("best validation NDCG@10", f"{best[1]:.4f}", f"at step {best[0]:,}"))
+        loss = last["val_loss"]
+        figures.append(Figure("validation loss", "" if loss is None else f"{loss:.4f}", "at the last step"))
+        if peak is not None:
+            budget = number(run.plan, "budget_bytes", run.folder / PLAN_FILE) if run.plan else None
+            note = f"{as_share(peak / budget)} of {as_bytes(budget)}" if budget else "no budget given"
+            figures.append(Figure("peak memory", as_bytes(peak), note))
+        speed = f"{last['examples'] / last['seconds']:,.0f} sequences a second" if last["seconds"] else ""
+        figures.append(Figure("training time", as_seconds(last["seconds"]), speed))
+        figures.append(Figure("steps", as_number(last["step"]), f"{as_number(last['examples'])} sequences"))
+    return figures
+
+
+def _best(metrics: pl.DataFrame) -> tuple[int, float] | None:
+    if QUALITY not in metrics.columns:
+        return None
+    kept = metrics.filter(pl.col(QUALITY).is_finite())
+    if kept.is_empty():
+        return None
+    row = kept.sort(QUALITY, descending=True, maintain_order=True).row(0, named=True)
+    return row["step"], row[QUALITY]
+
+
+def _curves(metrics: pl.DataFrame) -> tuple[list[Chart], list[Panel], list[Switch]]:
+    names = {key: name for key, name in _LOSS_CURVES.items() if key in metrics.columns}
+    if metrics.is_empty():
+        return [], [], []
+    panels = {"Loss": names}
+    if QUALITY in metrics.columns:
+        panels["Validation NDCG@10"] = {QUALITY: "validation NDCG@10"}
+    everything = [name for part in panels.values() for name in part.values()]
+    charts = []
+    for title, part in panels.items():
+        curves = pl.concat([curve(metrics, key, name=name) for key, name in part.items()])
+        charts.append(curves_chart(curves, names=everything, title=title))
+    return (
+        charts,
+        [Panel(title, place) for place, title in enumerate(panels)],
+        [Switch(name, colour(place)) for place, name in enumerate(everything)],
+    )
+
+
+def _evaluation_table(found: dict[str, Any], run: RunRecord) -> Table:
+    """Give a row a measure and a column a cut-off, the interval below the mean."""
+    cutoffs = [each for each in found.get("cutoffs", []) if isinstance(each, int)]
+    part = str(found.get("part", "test"))
+    columns = [
+        Column("metric", numeric=False),
+        *(Column(f"@{cutoff}") for cutoff in cutoffs),
+        Column("all items"),
+    ]
+    rows = []
+    for measure in (*MEASURES, LOSSES.get(part, "test_loss")):
+        names = [*(f"{measure}@{cutoff}" for cutoff in cutoffs), measure]
+        cells = [_mean_cell(found, name, run) for name in names]
+        if any(cell.text for cell in cells):
+            rows.append([Cell(label(measure)), *cells])
+    return Table(columns, rows)
+
+
+def _mean_cell(found: dict[str, Any], name: str, run: RunRecord) -> Cell:
+    mean = number(found, name, run.folder / "the evaluation")
+    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
+
+
+def _how(part: str, found: dict[str, Any]) -> str:
+    users = found.get("num_users")
+    counted = f" Averages over {users:,} users, 95% intervals below." if isinstance(users, int) else ""
+    return how_measured(part, keep_seen=found.get("keep_seen") is True) + counted
+
+
+def _recommendations(frame: pl.DataFrame | None) -> Table | None:
+    """Give the lists of the first few users."""
+    if frame is None or frame.is_empty():
+        return None
+    if "user" in frame.columns:
+        users = frame["user"].unique(maintain_order=True).head(_USERS_SHOWN)
+        frame = frame.filter(pl.col("user").is_in(users.implode()))
+        frame = frame.group_by("user", maintain_order=True).head(_ITEMS_SHOWN)
+    words = [name for name in ("user", "item") if name in frame.columns]
+    return frame_table(frame.with_columns(pl.col(words).cast(pl.String)))

@@ -1,0 +1,139 @@
+"""The page of several runs: side by side, curves overlaid, and paired over users where they share them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from budgetrec.evaluation.compare import TESTED, varied_settings
+from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
+from budgetrec.evaluation.intervals import compare_users
+from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
+from budgetrec.report.page import Chart, render
+from budgetrec.report.records import QUALITY, RunRecord, interval, number, peak_bytes, read_users
+from budgetrec.report.tables import Cell, Column, Table, number_cell
+from budgetrec.report.words import as_number, as_seconds, as_text, label
+
+_PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
+
+
+def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
+    """Give the page that compares runs; the first is the baseline."""
+    trained = [run for run in runs if len(run.metrics)]
+    charts, panels = _curves(trained)
+    horizons = common_horizons([run.metrics for run in trained]) if trained else {}
+    return render(
+        "runs.html",
+        charts=charts,
+        title=title,
+        runs=_runs_table(runs, horizons),
+        horizons=_ends(horizons),
+        untrained=[run.name for run in runs if run not in trained],
+        datasets=sorted({run.dataset["name"] for run in runs}),
+        same_data=len({run.dataset["identity"] for run in runs}) == 1,
+        panels=panels,
+        switches=[Switch(run.name, colour(place)) for place, run in enumerate(trained)],
+        users=_users_table(runs),
+        first=runs[0].name,
+    )
+
+
+def _curves(runs: Sequence[RunRecord]) -> tuple[list[Chart], list[Panel]]:
+    names = [run.name for run in runs]
+    charts: list[Chart] = []
+    panels: list[Panel] = []
+    for measure, title in _PANELS.items():
+        held = [curve(run.metrics, measure, name=run.name) for run in runs if measure in run.metrics.columns]
+        if held:
+            panels.append(Panel(title, len(charts)))
+            charts.append(curves_chart(pl.concat(held, how="vertical_relaxed"), names=names, title=title))
+    return charts, panels
+
+
+def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
+    flat = [
+        {key: value for section in run.settings.values() for key, value in section.items()} for run in runs
+    ]
+    varied = varied_settings(flat)
+    columns = [Column("run", numeric=False)]
+    columns += [Column(label(name), _is_numeric(flat, name)) for name in varied]
+    columns += [Column("test NDCG@10"), Column("test loss"), Column("validation loss")]
+    columns += [Column(f"mean loss over {axis}") for axis in horizons]
+    columns += [Column("steps"), Column("seconds"), Column("peak memory")]
+    rows = []
+    for run, own in zip(runs, flat, strict=True):
+        cells = [Cell(run.name)]
+        for name in varied:
+            value = own.get(name)
+            numeric = _is_numeric(flat, name)
+            cells.append(
+                number_cell(name, value) if numeric else Cell("" if value is None else as_text(name, value))
+            )
+        cells += [_test_cell(run, QUALITY), _test_cell(run, "test_loss")]
+        rows.append([*cells, *_training_cells(run, horizons)])
+    return Table(columns, rows)
+
+
+def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Cell]:
+    if run.metrics.is_empty():
+        yield from [Cell("")] * (4 + len(horizons))
+        return
+    last = run.metrics.row(-1, named=True)
+    means = summarise_curve(run.metrics, horizons)
+    for value in (last["val_loss"], *(means[f"mean_loss_over_{axis}"] for axis in horizons)):
+        yield Cell("") if value is None else Cell(f"{value:.4f}", value)
+    yield number_cell("steps", last["step"])
+    yield Cell(as_seconds(last["seconds"]), last["seconds"])
+    yield number_cell("peak_bytes", peak_bytes(run.metrics))
+
+
+def _test_cell(run: RunRecord, name: str) -> Cell:
+    found = run.evaluations.get("test", {})
+    mean = number(found, name, run.folder / "evaluation-test.json")
+    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
+
+
+def _is_numeric(settings: Sequence[dict[str, Any]], name: str) -> bool:
+    values = [own[name] for own in settings if own.get(name) is not None]
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _users_table(runs: Sequence[RunRecord]) -> Table | None:
+    """Compare the runs that were tested on the users of the first, from the values that evaluate kept."""
+    first, rows = read_users(runs[0]), []
+    if first is None:
+        return None
+    for run in runs[1:]:
+        users = read_users(run)
+        if users is None or not _same_task(runs[0], run, first, users):
+            continue
+        for name in (*TESTED, "loss"):
+            if name not in first.columns or name not in users.columns:
+                continue
+            found = compare_users(first[name].to_numpy(), users[name].to_numpy(), seed=0)
+            rows.append(
+                [
+                    Cell(run.name),
+                    Cell("test loss" if name == "loss" else name),
+                    Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
+                    Cell(f"{found.p_value:.2g}", found.p_value),
+                    number_cell("users", found.count),
+                ]
+            )
+    columns = [Column("run", numeric=False), Column("metric", numeric=False), Column("difference")]
+    return Table([*columns, Column("p"), Column("users")], rows) if rows else None
+
+
+def _same_task(first: RunRecord, run: RunRecord, users: pl.DataFrame, others: pl.DataFrame) -> bool:
+    columns = ["user", "item"]
+    seen = [each.evaluations.get("test", {}).get("keep_seen") for each in (first, run)]
+    same = first.dataset["identity"] == run.dataset["identity"] and seen[0] == seen[1]
+    return same and users.select(columns).equals(others.select(columns))
+
+
+def _ends(horizons: dict[str, float]) -> str:
+    texts = {
+        axis: as_seconds(end) if axis == "seconds" else f"{as_number(end)} {axis}"
+        for axis, end in horizons.items()
+    }
+    return ", ".join(texts[axis] for axis in AXES if axis in texts)

@@ -1,0 +1,80 @@
+"""Numbers as a reader wants them: bytes, durations, and four figures of anything else."""
+
+import math
+from typing import Any
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def as_bytes(count: float) -> str:
+    """Give bytes in the unit that leaves the fewest digits.
+
+    >>> as_bytes(484_798_464), as_bytes(2**31), as_bytes(0)
+    ('462 MiB', '2.00 GiB', '0 bytes')
+    """
+    size, place = float(count), 0
+    while abs(size) >= 1000 and place < len(_UNITS) - 1:
+        size, place = size / 1024, place + 1
+    digits = 0 if place == 0 or abs(size) >= 100 else 1 if abs(size) >= 10 else 2
+    return f"{size:,.{digits}f} {_UNITS[place]}"
+
+
+def as_seconds(seconds: float) -> str:
+    """Give a duration in at most two units.
+
+    >>> as_seconds(0.08123), as_seconds(12.83), as_seconds(754), as_seconds(7500)
+    ('81 ms', '12.8 s', '12 min 34 s', '2 h 5 min')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    return f"{int(seconds) // 3600:,} h {int(seconds) % 3600 // 60} min"
+
+
+def as_number(value: float) -> str:
+    """Give a whole number with commas, another with four figures.
+
+    >>> as_number(12_000), as_number(0.17632133), as_number(0.0000123456)
+    ('12,000', '0.1763', '1.235e-05')
+    """
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def as_share(share: float) -> str:
+    """Give a share of a whole in percent.
+
+    >>> as_share(0.2251), as_share(0.003)
+    ('23%', '0.3%')
+    """
+    return f"{share:.0%}" if share >= 0.01 or share == 0 else f"{share:.1%}"
+
+
+def as_text(name: str, value: Any) -> str:
+    """Give any setting as text, by what its name says of its unit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, int | float):
+        if name.endswith("_bytes"):
+            return as_bytes(value)
+        if name.endswith("_seconds"):
+            return as_seconds(value)
+        return str(value) if name == "seed" else as_number(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(as_text(name, each) for each in value)
+    return str(value)
+
+
+def label(name: str) -> str:
+    """Give a key as words.
+
+    >>> label("num_negatives"), label("peak_bytes")
+    ('num negatives', 'peak memory')
+    """
+    return name.replace("peak_bytes", "peak memory").replace("_", " ")
