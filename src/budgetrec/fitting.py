@@ -16,7 +16,8 @@ from budgetrec.data.store import Dataset
 from budgetrec.evaluation.evaluate import Evaluation, evaluate
 from budgetrec.files import check_free
 from budgetrec.memory.budget import release_memory
-from budgetrec.planner.making import PLANNED, Planned, plan_with_search
+from budgetrec.planner.kinds import PLANNED
+from budgetrec.planner.making import Planned, plan_with_search
 from budgetrec.report import write_report
 from budgetrec.runs import FILES, Run
 from budgetrec.tracking import Watcher

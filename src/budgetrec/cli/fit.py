@@ -21,13 +21,12 @@ _NOT_TAKEN = {"inputs", "output", "overwrite", "as_json", "seed"}  # they are of
 
 def with_preparing(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags of `budgetrec prepare`, which it receives as `preparing`."""
-    flags = [
-        item for name, item in inspect.signature(prepare).parameters.items() if name not in _NOT_TAKEN
-    ]
+    flags = [item for name, item in inspect.signature(prepare).parameters.items() if name not in _NOT_TAKEN]
     own = [item for item in inspect.signature(command).parameters.values() if item.name != "preparing"]
 
     def parsed(**values: Any) -> None:
-        command(**values, preparing={item.name: values.pop(item.name) for item in flags})
+        preparing = {item.name: values.pop(item.name) for item in flags}
+        command(**values, preparing=preparing)
 
     keyword_only = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own, *flags)]
     parsed.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
@@ -106,8 +105,7 @@ def fit(
         return
     used, budget = last["training_bytes"], fitted.planned.plan.budget_bytes
     ndcg = fitted.evaluation.intervals["ndcg@10"]
-    stdout.print(
-        f"{last['step']:,} steps in {last['seconds']:,.1f} s, {format_bytes(used)} of {format_bytes(budget)} used."
-    )
+    took = f"{last['step']:,} steps in {last['seconds']:,.1f} s"
+    stdout.print(f"{took}, {format_bytes(used)} of {format_bytes(budget)} used.")
     stdout.print(f"Test ndcg@10 {ndcg.mean:.4f} [{ndcg.low:.4f}, {ndcg.high:.4f}], full ranking.")
     stdout.print(f"Report: {fitted.report}. Next: budgetrec recommend {output} --top 10")

@@ -117,7 +117,9 @@ def plan(
     print_plan(planned.plan)
     if output is not None:
         path = output / "plan.toml"
-        stdout.print(f"\nSaved in {output}. Next: budgetrec train {dataset or 'DATASET'} -o RUN --plan {path}")
+        stdout.print(
+            f"\nSaved in {output}. Next: budgetrec train {dataset or 'DATASET'} -o RUN --plan {path}"
+        )
 
 
 def print_plan(plan: "Plan") -> None:

@@ -198,7 +198,7 @@ def _tell(run: Any, *, as_json: bool) -> None:
 
 
 class TrainingBarWatcher(Watcher):
-    """Shows a bar on a terminal, and a line an evaluation elsewhere."""
+    """Shows a bar on a terminal, and everywhere a line an evaluation or change."""
 
     def __init__(self, *, threads_chosen: bool) -> None:
         self._bar: Any = None
@@ -206,6 +206,7 @@ class TrainingBarWatcher(Watcher):
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
+        """Show a bar, and a hint where threads would get in each other's way."""
         # Threads that wait for each other can take a hundred times as long.
         if not self._threads_chosen and os.getloadavg()[0] > 0.75 * (os.cpu_count() or 1):
             stderr.print("Other work keeps this machine busy; --threads 1 may be many times faster.")
@@ -215,6 +216,7 @@ class TrainingBarWatcher(Watcher):
     def step(
         self, *, step: int, seconds: float, examples: int, targets: int, loss: float, peak_bytes: int
     ) -> None:
+        """Move the bar."""
         self._bar.update(
             step=step,
             seconds=seconds,
@@ -223,9 +225,11 @@ class TrainingBarWatcher(Watcher):
         )
 
     def change(self, sentence: str) -> None:
+        """Say it."""
         stderr.print(sentence)
 
     def evaluation(self, row: dict[str, Any]) -> None:
+        """Write a line."""
         loss = "" if row["train_loss"] is None else f"train loss {row['train_loss']:.4f}  "
         stderr.print(
             f"step {row['step']:>7,}  epoch {row['epoch']:6.1f}  {row['seconds']:8.1f} s  {loss}"

@@ -8,10 +8,11 @@ that were measured there (experiments/planner).
 **Seconds.** Multiplications at a rate, bytes at a rate, and a fixed time a step.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from budgetrec.config import RunConfig
 from budgetrec.planner.kinds import Kind
@@ -21,7 +22,26 @@ from budgetrec.theory.noise import NoiseConstants
 RHO = 40.0
 _TARGET_CLASS = 1.5  # C_x over d rho
 _WITHIN, _BETWEEN = 0.2, 0.04  # C_p within and between sequences, over C_x
+_BIAS, _BIAS_NEGATIVES = 0.012, 40.0  # at one negative for width 64, and the k where half of it is left
 _GRADIENT = 0.007  # ||grad F||^2 over C_y of a sequence of 100 targets, times d / 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vanishing:
+    """A bias that falls as 1 / k^2 once there are enough negatives.
+
+    >>> float(Vanishing(coefficient=1.0, half=40.0)(40))
+    0.5
+    """
+
+    coefficient: float
+    half: float
+
+    def __call__(self, num_negatives: ArrayLike) -> NDArray[np.float64]:
+        """Evaluate the curve at one or many k."""
+        k = np.asarray(num_negatives, np.float64)
+        value: NDArray[np.float64] = self.coefficient / (1 + (k / self.half) ** 2)
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +75,8 @@ def assumed_noise(*, dim: int, mean_targets: float) -> tuple[NoiseConstants, flo
         sequence_class=_WITHIN * target_class,
         rho=RHO,
     )
-    return constants, _GRADIENT * dim / 64
+    bias = Vanishing(coefficient=_BIAS * dim / 64, half=_BIAS_NEGATIVES)
+    return dataclasses.replace(constants, bias=bias), _GRADIENT * dim / 64
 
 
 def assumed_seconds(

@@ -76,9 +76,17 @@ class Kind:
 
 
 def possible_kinds(
-    config: RunConfig, fixed: Mapping[str, Any], *, num_items: int, has_features: bool
+    config: RunConfig,
+    fixed: Mapping[str, Any],
+    *,
+    num_items: int,
+    has_features: bool,
+    measured: bool = True,
 ) -> list[Kind]:
-    """List what may be chosen, given what a person has fixed; micro-batches are left to the search."""
+    """List what may be chosen, given what a person has fixed; micro-batches are left to the search.
+
+    Where steps are not `measured`, nothing speaks against the leaner way of each kind.
+    """
     objectives = [config.objective.objective]
     if "objective" not in fixed and not {"num_negatives", "sharing"} & fixed.keys():
         objectives = [*dict.fromkeys([config.objective.objective, "full-softmax"])]
@@ -91,7 +99,7 @@ def possible_kinds(
     sharings = [fixed["sharing"]] if "sharing" in fixed else list(SHARINGS)
     if config.objective.sampler in ("in-batch", "mixed"):
         sharings = ["batch"]
-    leans = [fixed["lean"]] if "lean" in fixed else [False, True]
+    leans = [fixed["lean"]] if "lean" in fixed else [False, True] if measured else [True]
     found = []
     for objective in objectives:
         full = objective == "full-softmax"
@@ -103,7 +111,9 @@ def possible_kinds(
     return found
 
 
-_SMALL_TABLE = 2**18  # numbers; below, a dense step costs less than the fixed cost of a row-sparse one
+# In numbers: below, a dense step costs less than the fixed cost of a row-sparse one; above, no step touches
+# enough rows to make a dense one worth while.
+_SMALL_TABLE, _LARGE_TABLE = 2**18, 2**25
 
 
 def _table_updates(
@@ -116,4 +126,4 @@ def _table_updates(
         return [wanted]
     if dense_only or num_items * config.model.dim <= _SMALL_TABLE:
         return ["dense"]
-    return ["dense", "row-sparse"]
+    return ["row-sparse"] if num_items * config.model.dim >= _LARGE_TABLE else ["dense", "row-sparse"]

@@ -34,6 +34,7 @@ from budgetrec.units import parse_bytes
 
 RULES = ("law", "paper")
 WARM_UP_SECONDS = 15.0
+_ASSUMED_SEQUENCES = 2**16
 _WARM_UP_TARGETS = 1_000_000
 _WARM_UP_POINT = (1600, 256)  # targets and negatives of a step of the warm-up, where they fit
 
@@ -70,11 +71,17 @@ class Data:
     num_items: int
     lengths: NDArray[np.int64]
     features_width: int | None = None
+    num_sequences: int | None = None  # where it is not known that there are no more than `lengths`
 
     @property
     def mean_targets(self) -> float:
         """Targets of a window on average."""
         return float(self.lengths.mean())
+
+    @property
+    def most_sequences(self) -> int:
+        """How many sequences a step can have."""
+        return len(self.lengths) if self.num_sequences is None else self.num_sequences
 
 
 class Planner:
@@ -92,6 +99,7 @@ class Planner:
         model: SequenceModel | None = None,
         report: Callable[[str], None] = lambda stage: None,
         overhead: int | None = None,
+        measured: bool = True,
     ) -> None:
         self.request, self.data, self.device_type = request, data, device_type
         self._model = model
@@ -100,6 +108,7 @@ class Planner:
             request.fixed,
             num_items=data.num_items,
             has_features=data.features_width is not None,
+            measured=measured,
         )
         if not self.kinds:
             raise PlanError("no way of training agrees with all that was fixed. Leave out --table-updates.")
@@ -161,22 +170,15 @@ class Planner:
                 return
 
         def least(config: RunConfig) -> dict[str, int]:
-            fixed_updates = dict(fixed)
-            if config.optimizer.table_updates != "auto":
-                fixed_updates["table_updates"] = config.optimizer.table_updates
-            kinds = possible_kinds(
+            updates = config.optimizer.table_updates
+            kind = possible_kinds(
                 config,
-                fixed_updates,
+                fixed if updates == "auto" else {**fixed, "table_updates": updates},
                 num_items=self.data.num_items,
                 has_features=self.data.features_width is not None,
-            )
-            return min(
-                (
-                    self._count(kind, config).parts(n, self.data.num_items if kind.full else k, cut)
-                    for kind in kinds
-                ),
-                key=lambda parts: sum(parts.values()),
-            )
+                measured=False,
+            )[-1 if "objective" in fixed else 0]
+            return self._count(kind, config).parts(n, self.data.num_items if kind.full else k, cut)
 
         raise nothing_fits(
             self.request.config,
@@ -195,6 +197,12 @@ class Planner:
             float(memory.total(n, self.data.num_items if kind.full else k, kind.micro_batches))
             <= self.request.limit
         )
+
+    def leave_out(self, kinds: list[Kind]) -> None:
+        """Forget kinds of which nothing fits."""
+        self.kinds = [kind for kind in self.kinds if uncut(kind) not in kinds]
+        for kind in kinds:
+            del self.memory[kind]
 
     def assume_seconds(self) -> None:
         """Take seconds from a machine's rates."""
@@ -218,7 +226,7 @@ class Planner:
             bytes={kind: memory.total for kind, memory in self.memory.items()},
             seconds=self.seconds,
             num_items=self.data.num_items,
-            max_batch_size=len(self.data.lengths),
+            max_batch_size=self.data.most_sequences,
             goal=self.request.goal,
             limit=self.request.limit,
             fixed={name: fixed[name] for name in ("batch_size", "num_negatives") if name in fixed},
@@ -380,10 +388,11 @@ def _plan_without_data(
     lengths = assumed_lengths(mean_length=mean_length, max_length=model.max_length)
     planner = Planner(
         request,
-        Data(num_items=num_items, lengths=lengths),
+        Data(num_items=num_items, lengths=lengths, num_sequences=_ASSUMED_SEQUENCES),
         device_type=device_type,
         report=report,
         overhead=0 if device_type == "cuda" else None,
+        measured=False,
     )
     planner.assume_seconds()
     constants, gradient = assumed_noise(dim=model.dim, mean_targets=planner.data.mean_targets)
@@ -392,7 +401,7 @@ def _plan_without_data(
         gradient,
         {
             "data": f"{num_items:,} items; lengths spread as an exponential of mean {mean_length:g}, cut at "
-            f"{model.max_length}; at least {len(lengths):,} sequences",
+            f"{model.max_length}; at least {_ASSUMED_SEQUENCES:,} sequences",
             "noise": f"as in a SASRec after a few epochs on MovieLens-1M: rho {RHO:g}, width {model.dim}",
             "seconds": f"not measured: {RATES[device_type].words}",
         },
@@ -420,16 +429,18 @@ def plan_measured(
         features_width=None if features is None else features.shape[1],
     )
     planner = Planner(request, data, device_type="cuda" if cuda else "cpu", model=model, report=report)
-    stepper: Stepper | None = None
-    for updates in dict.fromkeys(kind.table_updates for kind in planner.memory):
+    stepper = None
+    ways = [*dict.fromkeys(kind.table_updates for kind in planner.memory)]
+    for place, updates in enumerate(reversed(ways)):
         kinds = [kind for kind in planner.memory if kind.table_updates == updates]
-        runnable = [kind for kind in kinds if planner.fits(dataclasses.replace(kind, micro_batches=1), 1, 1)]
-        if not runnable:
-            for kind in kinds:
-                planner.kinds = [each for each in planner.kinds if uncut(each) != kind]
+        if not any(planner.fits(dataclasses.replace(kind, micro_batches=1), 1, 1) for kind in kinds):
+            planner.leave_out(kinds)
             continue
-        stepper = None  # before another takes its memory
-        stepper = _warm_up(planner, runnable, dataset, features, model, warm_up, report)
+        del stepper  # before another takes its memory
+        stepper = _make_stepper(planner, kinds, dataset, features, model)
+        if place == len(ways) - 1 or not planner.seconds:  # the noise is measured on the last one
+            report(f"warming up for {warm_up:g} s")
+            _warm_up(stepper, warm_up)
         for kind in kinds:
             report(f"timing steps: {kind.describe()}")
             planner.seconds[kind] = time_steps(
@@ -444,32 +455,31 @@ def plan_measured(
     return planner.plan(constants, gradient, told)
 
 
-def _warm_up(
+def _make_stepper(
     planner: Planner,
     kinds: list[Kind],
     dataset: Dataset,
     features: Tensor | None,
     model: SequenceModel | None,
-    seconds: float,
-    report: Callable[[str], None],
 ) -> Stepper:
-    """Train for a short while: what noise an untrained model has tells little of training."""
-    report(f"warming up for {seconds:g} s")
+    """Make what takes steps of these kinds, with an allocation to warm up with that fits."""
     kind = min(kinds, key=lambda each: (each.full, each.sharing != "sequence", each.lean))
     targets, k = _WARM_UP_POINT
-    n = min(max(1, round(targets / planner.data.mean_targets)), len(planner.data.lengths))
+    n = min(max(1, round(targets / planner.data.mean_targets)), planner.data.most_sequences)
     k = min(k, max(planner.data.num_items - 1, 1))
     while not planner.fits(kind, n, k) and (n, k) != (1, 1):
         n, k = max(1, n // 2), max(1, k // 2)
-    config = kind.configure(planner.request.config, n, k)
-    stepper = Stepper(dataset, config, features, model=model)
-    end = time.monotonic() + seconds
-    seen = 0
+    return Stepper(dataset, kind.configure(planner.request.config, n, k), features, model=model)
+
+
+def _warm_up(stepper: Stepper, seconds: float) -> None:
+    """Train for a short while: what noise an untrained model has tells little of training."""
+    end, seen = time.monotonic() + seconds, 0
     while True:
         for batch in stepper.batches.epoch(stepper.generators["order"]):
             if time.monotonic() > end or seen >= _WARM_UP_TARGETS:
-                return stepper
-            seen += stepper.step(batch, config.optimizer.learning_rate).num_targets
+                return
+            seen += stepper.step(batch, stepper.config.optimizer.learning_rate).num_targets
 
 
 def probe_noise(

@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 
 _REPEATS = 2  # timed steps a point; the fastest counts, since other work only ever slows one down
 # What is timed: targets of a step and negatives. Steps are large enough for their work to show.
-_POINTS = ((256, 16), (3072, 16), (256, 256), (3072, 256), (256, 2048), (3072, 1024))
-_POINTS_OF_TARGETS = ((256, 4), (3072, 4), (256, 64), (3072, 32), (256, 256))
-_POINTS_OF_FULL = ((64, 1), (256, 1), (1024, 1), (3072, 1))
+_POINTS = ((256, 16), (2048, 16), (256, 256), (2048, 256), (256, 2048), (2048, 1024))
+_POINTS_OF_TARGETS = ((256, 4), (2048, 4), (256, 64), (2048, 32), (256, 256))
+_POINTS_OF_FULL = ((64, 1), (256, 1), (1024, 1))
 _LONGEST_POINT = 2.0  # seconds; a point that must take longer than that is left out
 
 
@@ -157,13 +157,16 @@ def _work(point: tuple[int, int]) -> float:
 def _part_seconds(
     stepper: Stepper, kind: Kind, config: RunConfig, points: list[tuple[int, int]], seconds: list[float]
 ) -> float:
-    """Time one step cut as finely as can be; what it takes longer is the price of its parts."""
+    """Time one step cut eight times as finely; what it takes longer is the price of its parts."""
     if not stepper.objective.separable:
         return 0.0
     n, k = points[-1]
-    fine = dataclasses.replace(kind, micro_batches=n)
-    longer = _time(stepper, fine.configure(config, n, k))
-    return max(0.0, (longer - seconds[-1]) / max(n - 1, 1))
+    parts = stepper.num_parts
+    finer = min(n, 8 * parts)
+    if finer <= parts:
+        return 0.0
+    longer = _time(stepper, dataclasses.replace(kind, micro_batches=finer).configure(config, n, k))
+    return max(0.0, (longer - seconds[-1]) / (finer - parts))
 
 
 def _time(stepper: Stepper, config: RunConfig) -> float:

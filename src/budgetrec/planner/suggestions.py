@@ -38,18 +38,19 @@ def nothing_fits(
     largest = sorted(PARTS, key=lambda name: parts[name], reverse=True)[:3]
     takes = ", ".join(f"{_NAMES[name]} {format_bytes(parts[name])}" for name in largest)
     model = config.model
-    ways = []
+    ways: list[tuple[int, str]] = []
     for words, settings in _changes(config):
         try:
-            changed = least(config.replaced(settings))
-        except BudgetrecError:
+            needed = sum(least(config.replaced(settings)).values())
+        except BudgetrecError:  # a change that does not go with what was asked for
             continue
-        bytes_then = sum(changed.values())
-        if bytes_then < total:
-            ways.append((bytes_then > limit, bytes_then, words))
-    ways.sort()
-    told = "; ".join(f"{words} {format_bytes(count)}" for _, count, words in ways[:3])
-    would = "would fit" if ways and not ways[0][0] else "would come nearest"
+        if needed < total:
+            ways.append((needed, words))
+    # The gentlest changes that fit come first, which save the least; then those that come nearest.
+    ways.sort(key=lambda way: (way[0] > limit, -way[0] if way[0] <= limit else way[0]))
+    fitting = sum(needed <= limit for needed, _ in ways)
+    told = "; ".join(f"{words} ({format_bytes(needed)})" for needed, words in ways[:3])
+    would = "These would fit" if fitting >= 3 else f"Of these {fitting or 'none'} would fit"
     margin = "" if limit == budget else f" ({format_bytes(limit)} with the safety margin)"
     step = f"a step of {batch_size:,} x {num_negatives:,}"
     if batch_size == num_negatives == 1:
@@ -57,25 +58,21 @@ def nothing_fits(
     return PlanError(
         f"nothing fits in {format_bytes(budget)}{margin}: {step} takes {format_bytes(total)}: "
         f" {takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
-        f"{config.optimizer.optimizer}). These {would}: {told}."
+        f"{config.optimizer.optimizer}). {would}: {told}."
     )
 
 
 def _changes(config: RunConfig) -> list[tuple[str, dict[str, Any]]]:
     """List changes that save bytes, with the words that tell them."""
     model = config.model
-    found: list[tuple[str, dict[str, Any]]] = []
-    for divisor in (2, 4, 8):
-        dim = model.dim // divisor
-        if dim >= 8 and dim % model.num_heads == 0:
-            found.append((f"--dim {dim}", {"dim": dim}))
-    if config.optimizer.optimizer != "adagrad":
-        settings = {"optimizer": "adagrad", "table_updates": "row-sparse"}
-        found.append(("--optimizer adagrad --table-updates row-sparse", settings))
-    if config.optimizer.optimizer != "sgd":
-        settings = {"optimizer": "sgd", "table_updates": "row-sparse"}
-        found.append(("--optimizer sgd --table-updates row-sparse", settings))
-    found.append(("--table-updates row-sparse", {"table_updates": "row-sparse"}))
+    dims = [dim for dim in (model.dim // 2, model.dim // 4) if dim >= 8 and dim % model.num_heads == 0]
+    narrow: list[tuple[str, dict[str, Any]]] = [(f"--dim {dim}", {"dim": dim}) for dim in dims]
+    sparse: list[tuple[str, dict[str, Any]]] = [
+        (f"--optimizer {name} --table-updates row-sparse", {"optimizer": name, "table_updates": "row-sparse"})
+        for name in ("adagrad", "sgd")
+    ]
+    both = [(f"{a} {b}", {**first, **second}) for a, first in narrow for b, second in sparse]
+    found = [*narrow, *sparse, *both]
     if model.max_length > 20:
         found.append((f"--max-length {model.max_length // 2}", {"max_length": model.max_length // 2}))
     if not model.tied:
