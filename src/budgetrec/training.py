@@ -35,7 +35,7 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, BudgetrecError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
-from budgetrec.memory import peak_bytes, reset_peak
+from budgetrec.memory import peak_bytes, reset_peak, steady_heap
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import (
     choose_table_updates,
@@ -154,6 +154,7 @@ class _Trainer:
             torch.set_num_threads(training.threads)
         self.fabric = _make_fabric(training)
         self.device = self.fabric.device
+        steady_heap()
         reset_peak(self.device)
         self.generators = _make_generators(training.seed, self.device)
         model = build_model(
@@ -240,7 +241,14 @@ class _Trainer:
                 f"interrupted at once; step {self.saved_step:,} is saved. "
                 f"Go on with: budgetrec train --resume {self.folder}"
             ) from None
+        self._let_go()
         return Run.open(self.folder, dataset=self.dataset)
+
+    def _let_go(self) -> None:
+        """Release what only training needs, so that opening the run does not take memory on top of it."""
+        del self.model, self.forward, self.objective, self.sampler
+        for held in (self.row_gradients, self.optimizers, self.names):
+            held.clear()
 
     def _rehearse(self) -> None:
         """Compute one gradient and forget it: settings that do not fit fail before anything is written."""

@@ -21,7 +21,7 @@ _TILES = 17  # at least 16 are needed for tiles to be used at all
 
 @dataclass(frozen=True)
 class StepLaws:
-    """Bytes of a step: what a batch keeps while its parts run, its own peak before them, and a part's peak."""
+    """What a batch keeps while its parts run, its own peak before them, and the peak of a part."""
 
     kept: Law
     before: Law
@@ -30,7 +30,7 @@ class StepLaws:
 
 @dataclass(frozen=True)
 class Asked:
-    """One small step: lengths of its sequences, k, the catalogue, and bytes of a block for the whole table."""
+    """One small step; `block_bytes` are for an objective over the whole table."""
 
     lengths: NDArray[np.int64]
     num_negatives: int
@@ -61,11 +61,11 @@ def find_laws(
         runs.append(rehearse(stand, objective, asked.lengths))
         rows.append(replace(features, num_items=asked.num_items, block_bytes=asked.block_bytes))
     shapes = [_shape(run.sizes) for run in runs]
-    negatives = [np.float64(run.sizes.num_negatives) for run in runs]
+    negatives = [np.array(run.sizes.num_negatives, np.float64) for run in runs]
     of_batch = np.stack([row.of_batch(s, k) for row, s, k in zip(rows, shapes, negatives, strict=True)])
     of_part = np.stack(
         [
-            row.of_part(s, k, np.float64(run.sizes.distinct))
+            row.of_part(s, k, np.array(run.sizes.distinct, np.float64))
             for row, s, k, run in zip(rows, shapes, negatives, runs, strict=True)
         ]
     )
@@ -95,7 +95,9 @@ def _asked(
     """Vary every size, so that no two features rise and fall together."""
     random = np.random.default_rng(0)
     longest = min(max_length, _LONGEST)
-    fewest = max(2, round(fewest_targets / (longest * targets_share)))  # sequences, so that there are enough targets
+    fewest = max(
+        2, round(fewest_targets / (longest * targets_share))
+    )  # sequences, so that there are enough targets
     for run in range(_NUM_RUNS):
         width = max(1, longest - (longest // 4) * (run % 3))
         lengths = np.full(fewest + run % 4, width)

@@ -6,7 +6,7 @@ fixed seed, and cutting them as training does.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -47,7 +47,8 @@ def draw_shapes(windows: Windows, batch_size: int, cutting: Callable[[torch.Tens
     random = np.random.default_rng(0)
     size = min(batch_size, len(windows))
     count = int(np.clip(_DRAWN_SEQUENCES // size, _FEWEST_BATCHES, _MOST_BATCHES))
-    batches, parts = [], []
+    batches: list[tuple[float, ...]] = []
+    parts: list[tuple[float, ...]] = []
     for _ in range(count):
         drawn = random.integers(len(windows), size=size)
         if size == len(windows):
@@ -81,7 +82,7 @@ def cutting_for(micro_batches: int | None, *, whole: bool) -> Callable[[torch.Te
     return (lambda lengths: [slice(0, len(lengths))]) if whole else cut_for_cache
 
 
-@lru_cache(maxsize=None)
+@cache
 def grid(largest_size: int) -> NDArray[np.int64]:
     """Give batch sizes from 1 on between which memory is interpolated: all small ones, then by an eighth."""
     sizes = [1]

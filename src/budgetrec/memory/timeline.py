@@ -40,7 +40,7 @@ def begin() -> None:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bytes in use after each allocation or release, (events, stages), counted from the beginning of the work.
+    """Bytes in use after each allocation or release, (events, stages), counted from where the work begins.
 
     A row says how many bytes that were allocated in each of `stages` are in use; `during` says in which stage
     the event itself fell, as an index of `stages`.
@@ -73,7 +73,9 @@ def record(work: Callable[[], object], stages: tuple[str, ...]) -> Timeline:
     with profiler.profile(use_kineto=False, profile_memory=True) as profile:
         work()
     assert profile.kineto_results is not None  # noqa: S101 - set at the end of every profile
-    events = sorted(_events(profile.kineto_results.experimental_event_tree(), stages[0]), key=lambda e: e.time)
+    events = sorted(
+        _events(profile.kineto_results.experimental_event_tree(), stages[0]), key=lambda e: e.time
+    )
     places = {name: place for place, name in enumerate(stages)}
     changes: list[tuple[int, int, int]] = []  # where the event falls, whose bytes change, by how many
     homes: dict[int, int] = {}
