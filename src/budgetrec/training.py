@@ -31,6 +31,7 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
+from budgetrec.memory import steady_heap
 from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
 from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
 from budgetrec.planner.kinds import Kind
@@ -159,6 +160,7 @@ class _Trainer:
         self.dataset, self.folder, self.config, self.features = dataset, folder, config, features
         self.plan, self.watcher = plan, watcher
         budget = None if training.memory is None else parse_bytes(training.memory)
+        steady_heap()
         self.memory = MemoryWatch(training_device(training), budget)
         self.stepper = Stepper(dataset, config, features)
         self.validation = dataset.validation()
@@ -220,6 +222,7 @@ class _Trainer:
                 f"interrupted at once; step {self.saved_step:,} is saved. "
                 f"Go on with: budgetrec train --resume {self.folder}"
             ) from None
+        del self.stepper  # before the run is opened and needs memory of its own
         return Run.open(self.folder, dataset=self.dataset)
 
     @property

@@ -1,7 +1,8 @@
 """How many bytes training takes: predicted by a dry run, and measured."""
 
+from budgetrec.memory.heap import steady_heap
 from budgetrec.memory.overhead import measure_overhead
 from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
 from budgetrec.memory.step import StepMemory
 
-__all__ = ["StepMemory", "measure_overhead", "peak_bytes", "reset_peak", "resident_bytes"]
+__all__ = ["StepMemory", "measure_overhead", "peak_bytes", "reset_peak", "resident_bytes", "steady_heap"]

@@ -21,7 +21,7 @@ _TILES = 17  # at least 16 are needed for tiles to be used at all
 
 @dataclass(frozen=True)
 class StepLaws:
-    """Bytes of a step: what a batch keeps while its parts run, its own peak before them, and a part's peak."""
+    """What a batch keeps while its parts run, its own peak before them, and the peak of a part."""
 
     kept: Law
     before: Law
@@ -30,7 +30,7 @@ class StepLaws:
 
 @dataclass(frozen=True)
 class Asked:
-    """One small step: lengths of its sequences, k, the catalogue, and bytes of a block for the whole table."""
+    """One small step; `block_bytes` are for an objective over the whole table."""
 
     lengths: NDArray[np.int64]
     num_negatives: int
@@ -61,11 +61,11 @@ def find_laws(
         runs.append(rehearse(stand, objective, asked.lengths))
         rows.append(replace(features, num_items=asked.num_items, block_bytes=asked.block_bytes))
     shapes = [_shape(run.sizes) for run in runs]
-    negatives = [np.float64(run.sizes.num_negatives) for run in runs]
+    negatives = [np.array(run.sizes.num_negatives, np.float64) for run in runs]
     of_batch = np.stack([row.of_batch(s, k) for row, s, k in zip(rows, shapes, negatives, strict=True)])
     of_part = np.stack(
         [
-            row.of_part(s, k, np.float64(run.sizes.distinct))
+            row.of_part(s, k, np.array(run.sizes.distinct, np.float64))
             for row, s, k, run in zip(rows, shapes, negatives, runs, strict=True)
         ]
     )

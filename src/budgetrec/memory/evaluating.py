@@ -1,5 +1,6 @@
 """What an evaluation between steps takes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ class EvaluationLaws:
     def total(
         self, *, num_items: int, dim: int, batch_size: int, length: int, block_bytes: int, num_targets: int
     ) -> float:
-        """Give the peak of ranking `num_targets` targets, `batch_size` histories of `length` encoded at once."""
+        """Give the peak of ranking so many targets, `batch_size` histories of `length` encoded at once."""
         users, width = tile_shape(num_items, 4, block_bytes)
         own = 0 if width == num_items else 4 * width * dim  # the targets' own vectors, as a tile
         table = np.array([1.0, num_items])
@@ -38,7 +39,7 @@ class EvaluationLaws:
         )
 
 
-def find_evaluation_laws(views: list[tuple[NextItemModel, int]], *, max_length: int) -> EvaluationLaws:
+def find_evaluation_laws(views: Sequence[tuple[NextItemModel, int]], *, max_length: int) -> EvaluationLaws:
     """Encode small batches, and make the tables of models with different numbers of items."""
     model = views[0][0]
     longest = min(max_length, 32)

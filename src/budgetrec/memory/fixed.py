@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.optim import Optimizer
 
@@ -34,10 +35,9 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
     tables = item_tables(model)
     parameters = list(model.parameters())
     for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    if sparse:
-        for table in tables:
-            table.grad = _touch(table, 1)
+        parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+    for table in tables if sparse else ():
+        table.grad = _touch(table, 1)
     optimizers = make(parameters, tables)
     for optimizer in optimizers:
         optimizer.step()
@@ -68,11 +68,12 @@ class UpdateBytes:
     rows: tuple[int, ...]
     peaks: tuple[int, ...]
 
-    def __call__(self, touched: np.ndarray) -> np.ndarray:
+    def __call__(self, touched: NDArray[np.float64]) -> NDArray[np.float64]:
         """Interpolate, and go on with the last slope: above one block only ids grow with the rows."""
         slope = (self.peaks[-1] - self.peaks[-2]) / (self.rows[-1] - self.rows[-2])
         beyond = np.maximum(touched - self.rows[-1], 0) * slope
-        return np.interp(touched, (0, *self.rows), (0, *self.peaks)) + beyond
+        needed: NDArray[np.float64] = np.interp(touched, (0, *self.rows), (0, *self.peaks)) + beyond
+        return needed
 
 
 def measure_updates(dim: int, make: MakeOptimizers) -> UpdateBytes:

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from budgetrec.build import build_model, build_objective
 from budgetrec.config import RunConfig
@@ -18,23 +19,21 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import TrainingError
 from budgetrec.evaluation.ranking import rank_targets
+from budgetrec.memory.heap import steady_heap
 from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
 from budgetrec.memory.step import StepMemory, _maker
 from budgetrec.steps import accumulate_gradients, gather_in_place
 
 _USERS, _LENGTH, _ITEMS = 400, 40, 2000
 _STEPS = 5
+# The trainer's libraries belong to the process without training, so they are there before it is measured.
+_CHILD = "import budgetrec.training\nfrom budgetrec.memory.overhead import main\nmain()"
 
 
 @lru_cache(maxsize=1)
 def measure_overhead(*, threads: int | None = None) -> int:
-    """Give the bytes by which a training process on this CPU grows beyond its tensors; takes a few seconds."""
-    command = [
-        sys.executable,
-        "-c",
-        f"from {__name__} import main; main()",
-        *([str(threads)] if threads else []),
-    ]
+    """Give the bytes by which a training process on this CPU grows beyond its tensors; takes seconds."""
+    command = [sys.executable, "-c", _CHILD, *([str(threads)] if threads else [])]
     child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if child.returncode:
         reason = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
@@ -47,6 +46,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         torch.set_num_threads(int(sys.argv[1]))
     config = RunConfig().replaced({"table_updates": "dense", "num_negatives": 64, "max_length": _LENGTH})
+    steady_heap()
     dataset = _dataset()
     device = torch.device("cpu")
     reset_peak(device)
@@ -57,7 +57,7 @@ def main() -> None:
     sys.stdout.write(str(max(0, growth - int(predicted.total(32, 64)))))
 
 
-def _train(config: RunConfig, dataset: Dataset) -> np.ndarray:
+def _train(config: RunConfig, dataset: Dataset) -> NDArray[np.int64]:
     generator = torch.Generator().manual_seed(0)
     model = build_model(config.model, _ITEMS, features=None, generator=generator)
     objective = build_objective(config.objective, dataset, model)

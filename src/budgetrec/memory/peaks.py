@@ -28,7 +28,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def resident_bytes(device: torch.device) -> int:
-    """Give the bytes in use now, which a peak is compared with: of tensors on a GPU, of the process on a CPU."""
+    """Give the bytes in use now: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     return _status("VmRSS") or _largest()

@@ -116,7 +116,7 @@ class _Watched:
         self._positions = ids.numel()
         with stage("encoder"):
             hidden: Tensor = self._model(ids, mask)
-        hidden.register_hook(lambda _: turn("loss_backward", "encoder_backward"))
+        hidden.register_hook(lambda _: turn("loss_backward", "encoder_backward"))  # type: ignore[no-untyped-call]
         return hidden
 
     def __call__(

@@ -47,7 +47,8 @@ def draw_shapes(windows: Windows, batch_size: int, cutting: Callable[[torch.Tens
     random = np.random.default_rng(0)
     size = min(batch_size, len(windows))
     count = int(np.clip(_DRAWN_SEQUENCES // size, _FEWEST_BATCHES, _MOST_BATCHES))
-    batches, parts = [], []
+    batches: list[tuple[float, ...]] = []
+    parts: list[tuple[float, ...]] = []
     for _ in range(count):
         drawn = random.integers(len(windows), size=size)
         if size == len(windows):

@@ -26,6 +26,7 @@ from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, measure_upda
 from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.models.contract import SequenceModel
+from budgetrec.models.item_encoders import ROW_GROWTH
 from budgetrec.objectives import FullSoftmax
 from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
@@ -47,7 +48,6 @@ _BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
 _WINDOW_BYTES = (
     18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
 )
-_ROW_GROWTH = 1.125  # how much more room than needed the row-sparse sums take at most
 _SAMPLE = 1024  # windows that a model of one's own is asked about
 
 
@@ -159,7 +159,7 @@ class StepMemory:
         )
 
     def sharing_shapes(self, other: "StepMemory") -> "StepMemory":
-        """Look at the same drawn batches as `other`, which is of the same windows: drawing them takes time."""
+        """Look at the same drawn batches as `other`, of the same windows: drawing them takes time."""
         return replace(self, _shapes=other._shapes)
 
     def total(
@@ -186,7 +186,7 @@ class StepMemory:
                 chosen = places == place
                 if chosen.any():
                     totals[row, chosen] = self._at(int(place), flat_negatives[chosen], micro_batches)
-        share = _share(flat_sizes, points[below], points[above])
+        share = _share(flat_sizes, points[below].astype(np.float64), points[above].astype(np.float64))
         result: Floats = (totals[0] * (1 - share) + totals[1] * share).reshape(sizes.shape)
         return result
 
@@ -195,7 +195,8 @@ class StepMemory:
         points = grid(batch_size)
         above = int(np.searchsorted(points, batch_size))
         below = max(above - 1, 0)
-        share = float(_share(np.float64(batch_size), points[below], points[above]))
+        ends = points[[below, above]].astype(np.float64)
+        share = float(_share(np.array(batch_size, np.float64), ends[0], ends[1]))
         low, high = (self._parts_at(place, num_negatives, micro_batches) for place in (below, above))
         split = {name: round(low[name] * (1 - share) + high[name] * share) for name in PARTS}
         whole = round(float(self.total(batch_size, num_negatives, micro_batches)))
@@ -225,11 +226,14 @@ class StepMemory:
         fixed = weights + gradients + state + self._lasting()
         steady = np.maximum(np.maximum(kept + part, before), update) + rows
         first = kept + part + rows + growing - state
-        peak: Floats = fixed + np.maximum(np.maximum(steady, first), self.evaluation_bytes() + rows)
+        run = np.maximum(np.maximum(steady, first), self.evaluation_bytes() + rows)
+        # At the end the best weights are read from their file into a new model, all else released.
+        opened = 2 * weights + self._lasting()
+        peak: Floats = np.maximum(fixed + run, opened)
         return peak
 
     def _parts_at(self, place: int, num_negatives: int, micro_batches: int | None) -> dict[str, float]:
-        shapes, negatives = self._shapes_at(place, micro_batches), np.float64(num_negatives)
+        shapes, negatives = self._shapes_at(place, micro_batches), np.array(num_negatives, np.float64)
         rows = float(self._row_bytes(shapes, negatives)[0])
         weights, gradients, state = self._fixed_bytes()
         split = dict.fromkeys(PARTS, 0.0)
@@ -276,7 +280,7 @@ class StepMemory:
         both = read + (1 - read / num_items) * drawn
         counts = [both] if self.tied else [nothing + read, both]
         width = 4 * self.features.dim
-        room = [np.minimum(_ROW_GROWTH * count, num_items) * width for count in counts]
+        room = [np.minimum(ROW_GROWTH * count, num_items) * width for count in counts]
         update = np.maximum.reduce([self.updates(count) for count in counts])
         return np.sum(room, axis=0), np.maximum.reduce(room), update
 

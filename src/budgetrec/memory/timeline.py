@@ -40,7 +40,7 @@ def begin() -> None:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bytes in use after each allocation or release, (events, stages), counted from the beginning of the work.
+    """Bytes in use after each allocation or release, (events, stages), counted from where the work begins.
 
     A row says how many bytes that were allocated in each of `stages` are in use; `during` says in which stage
     the event itself fell, as an index of `stages`.

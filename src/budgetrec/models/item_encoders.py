@@ -11,6 +11,8 @@ from budgetrec.errors import ArgumentError
 from budgetrec.models.activations import gelu
 from budgetrec.models.contract import SequenceModel
 
+ROW_GROWTH = 1.125
+
 
 class RowGradients:
     """A step's gradient of a table, added up in place, row by row.
@@ -68,7 +70,9 @@ class RowGradients:
         self._places[rows] = torch.arange(begin, end, device=rows.device)
         self._rows = torch.cat([self._rows, rows])
         if end > len(self._sums):
-            grown = self.weight.new_zeros(max(end, 2 * len(self._sums)), self.weight.shape[1])
+            # The room is kept from step to step, so growing by little costs only the first few steps time.
+            room = max(end, min(int(ROW_GROWTH * len(self._sums)), len(self.weight)))
+            grown = self.weight.new_zeros(room, self.weight.shape[1])
             grown[:begin] = self._sums[:begin]
             self._sums = grown
 

@@ -17,7 +17,7 @@ from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, PlanError
-from budgetrec.memory import StepMemory, measure_overhead
+from budgetrec.memory import StepMemory, measure_overhead, steady_heap
 from budgetrec.memory.budget import evaluation_block_bytes
 from budgetrec.models import SequenceModel
 from budgetrec.planner.assumed import RATES, RHO, assumed_lengths, assumed_noise, assumed_seconds
@@ -429,6 +429,7 @@ def plan_measured(
         features_width=None if features is None else features.shape[1],
     )
     planner = Planner(request, data, device_type="cuda" if cuda else "cpu", model=model, report=report)
+    steady_heap()  # as in training
     stepper = None
     ways = [*dict.fromkeys(kind.table_updates for kind in planner.memory)]
     for place, updates in enumerate(reversed(ways)):
@@ -485,7 +486,10 @@ def _warm_up(stepper: Stepper, seconds: float) -> None:
 def probe_noise(
     stepper: Stepper, *, report: Callable[[str], None] = lambda stage: None
 ) -> tuple[NoiseConstants, float, dict[str, str]]:
-    """Measure the law's constants and the squared gradient; say what had to be assumed."""
+    """Measure the law's constants and the squared gradient; say what had to be assumed.
+
+    The gradient's estimate can come out near 0 or below; a quarter of its interval's upper end is then nearer.
+    """
     config = stepper.config
     objective, training = config.objective, config.training
     if objective.cosine or objective.temperature != 1:
@@ -505,7 +509,7 @@ def probe_noise(
     told = {"noise": _what_was_probed(probe, stepper.steps)}
     if objective.objective in ("bce", "gbce"):
         told["objective"] = f"the law is of the sampled softmax; for {objective.objective} it is a guide"
-    return probe.constants, probe.gradient.value, told
+    return probe.constants, max(probe.gradient.value, probe.gradient.high / 4), told
 
 
 def _what_was_probed(probe: NoiseProbe, steps: int) -> str:

@@ -1,10 +1,14 @@
 r"""The search: for every kind of step the best (n, k) that fits, and the best of those.
 
-The score of a candidate is the law's noise $V$ (`goal="noise"`), or the seconds that a step takes times
-$\|\nabla F\|^2 + V$ (`goal="time"`). The second is, up to a constant, the time to a given gain in loss: with
-the best step size for its noise, a step gains in proportion to
-$\|\nabla F\|^4 / (\|\nabla F\|^2 + V)$ (docs/theory.md, T21). Where noise is all there is, that is the law
-times seconds; where a step is nearly exact, taking off more noise gains nothing.
+The score of a candidate is the law's noise (`goal="noise"`), or the time to a given gain in loss
+(`goal="time"`). With the best step size for its noise, a step gains in proportion to
+
+$$\frac{\|\nabla F\|^4 (1 - \beta)^2}{\|\nabla F\|^2 + V}, \qquad \beta = \|b\| / \|\nabla F\|$$
+
+where $V$ is the noise and $b$ the bias of sampling, taken to point the wrong way (docs/theory.md, T21). So
+the time goes with seconds a step times $(\|\nabla F\|^2 + V) / (1 - \beta)^2$. Where noise is all there is, that
+is the law times seconds; where a step is nearly exact, taking off more noise gains nothing; and bias, which
+no number of steps averages out, must stay below the gradient.
 """
 
 import dataclasses
@@ -27,6 +31,7 @@ Bytes = Callable[[ArrayLike, ArrayLike, int | None], Floats]
 GOALS = ("time", "noise")
 _STEPS_AN_OCTAVE = 8
 _MICRO_BATCHES = (4, 16, 64, 256)
+_MOST_BIASED = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +93,11 @@ class Search:
 
     def score(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Score candidates; less is better."""
-        noise = self.noise(kind, n, k).total
+        noise = self.noise(kind, n, k)
         if self.goal == "noise":
-            return noise
-        return self.step_seconds(kind, n, k) * (max(self.gradient, 0.0) + noise)
+            return noise.total
+        steps = steps_to_gain(noise.total, noise.bias, self.gradient)
+        return self.step_seconds(kind, n, k) * steps
 
     def total_bytes(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the bytes of candidates."""
@@ -162,6 +168,20 @@ class Search:
         if "num_negatives" in self.fixed:
             return np.array([self.fixed["num_negatives"]])
         return ladder(max(self.num_items - 1, 1))
+
+
+def steps_to_gain(noise: Floats, bias: Floats, gradient: float) -> Floats:
+    r"""Give $(\|\nabla F\|^2 + V) / (1 - \beta)^2$, in proportion to which steps are needed for a gain.
+
+    `noise` is $V$, bias and all, `bias` is $\|b\|^2$ and `gradient` $\|\nabla F\|^2$. From $\beta$ = 0.95 on the
+    factor stays: nobody knows how little is left there.
+
+    >>> float(steps_to_gain(np.array(3.0), np.array(0.25), 1.0))  # beta = 1/2
+    16.0
+    """
+    beta = np.sqrt(bias / gradient) if gradient > 0 else np.where(bias > 0, np.inf, 0.0)
+    steps: Floats = (max(gradient, 0.0) + noise) / (1 - np.minimum(beta, _MOST_BIASED)) ** 2
+    return steps
 
 
 def uncut(kind: Kind) -> Kind:

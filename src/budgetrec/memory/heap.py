@@ -1,0 +1,23 @@
+"""Let the memory of a process follow what it has in use.
+
+glibc takes large blocks from the system one by one at first, but each one that is released raises the size
+from which it does so, up to 32 MiB. Activations then share one heap, whose holes stay resident: after a few
+steps with large parts a process has 1.6 times of what its tensors need, and how much hangs on chance. With a
+fixed threshold of half a MiB large tensors come and go whole. Parts of 2,048 positions at d = 64 lie below it
+and stay as fast as they were; large parts of a step pay for fresh pages (docs/memory.md has the figures).
+"""
+
+import ctypes
+from contextlib import suppress
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+_LARGE_BYTES = 2**19
+_KEPT_BYTES = 2**24  # free bytes at the end of the heap that are kept for the next part
+
+
+def steady_heap() -> None:
+    """Give tensors of half a MiB or more back to the system at once; without glibc nothing happens."""
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+        libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
