@@ -149,3 +149,27 @@ def test_invalid_arguments_are_one_sentence(call, message):
     """Steps and targets that the theorems do not cover are refused with what to do."""
     with pytest.raises(ArgumentError, match=message):
         call()
+
+
+def test_the_best_step_gains_what_the_formula_says():
+    """The best of many step sizes on a quadratic, simulated, gains G^2 / (2 (G + V / (1 - beta)^2))."""
+    generator = np.random.default_rng(0)
+    point = np.full(16, 0.5)
+    gradient = float(point @ point)
+    for variance, beta in ((1.0, 0.0), (4.0, 0.5), (0.1, 0.2)):
+        noise = generator.normal(size=(20_000, 16)) * np.sqrt(variance / 16)
+        estimates = (1 - beta) * point + noise
+        sizes = np.linspace(0.01, 2.5, 500)
+        after = [0.5 * np.square(point - size * estimates).sum(1).mean() for size in sizes]
+        steps = float(
+            convergence.steps_to_gain(variance=variance, bias=beta**2 * gradient, gradient=gradient)
+        )
+        assert gradient / 2 - min(after) == pytest.approx(gradient**2 / (2 * steps), rel=0.02)
+
+
+def test_a_bias_as_large_as_the_gradient_leaves_nothing_to_gain():
+    """Beyond 95% of the gradient the steps stay 400 times those without a bias."""
+    unbiased = convergence.steps_to_gain(variance=1.0, bias=0.0, gradient=1.0) - 1
+    biased = convergence.steps_to_gain(variance=1.0, bias=np.array([0.9025, 1.0, 9.0]), gradient=1.0) - 1
+    assert np.allclose(biased / unbiased, 400)
+    assert convergence.steps_to_gain(variance=1.0, bias=0.0, gradient=0.0) == 1

@@ -61,7 +61,7 @@ class MemoryWatch:
 def release_memory() -> None:
     """Give freed memory back to the system, where that is possible."""
     gc.collect()
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         torch.cuda.empty_cache()
     with suppress(OSError, AttributeError):  # where the C library has no such call
         ctypes.CDLL(None).malloc_trim(0)

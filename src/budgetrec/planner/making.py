@@ -488,7 +488,7 @@ def probe_noise(
 ) -> tuple[NoiseConstants, float, dict[str, str]]:
     """Measure the law's constants and the squared gradient; say what had to be assumed.
 
-    The gradient's estimate can come out near 0 or below; a quarter of its interval's upper end is then nearer.
+    The gradient's estimate may come out near 0 or below; a quarter of its upper end is then nearer.
     """
     config = stepper.config
     objective, training = config.objective, config.training

@@ -1,14 +1,10 @@
 r"""The search: for every kind of step the best (n, k) that fits, and the best of those.
 
 The score of a candidate is the law's noise (`goal="noise"`), or the time to a given gain in loss
-(`goal="time"`). With the best step size for its noise, a step gains in proportion to
-
-$$\frac{\|\nabla F\|^4 (1 - \beta)^2}{\|\nabla F\|^2 + V}, \qquad \beta = \|b\| / \|\nabla F\|$$
-
-where $V$ is the noise and $b$ the bias of sampling, taken to point the wrong way (docs/theory.md, T21). So
-the time goes with seconds a step times $(\|\nabla F\|^2 + V) / (1 - \beta)^2$. Where noise is all there is, that
-is the law times seconds; where a step is nearly exact, taking off more noise gains nothing; and bias, which
-no number of steps averages out, must stay below the gradient.
+(`goal="time"`): seconds a step times the steps that a gain needs, $\|\nabla F\|^2 + V / (1 - \beta)^2$
+(docs/theory.md, T23). Where noise is all there is, that is the law times seconds; where a step is nearly
+exact, taking off more noise gains nothing; and the bias of sampling, which no number of steps averages out,
+must stay below the gradient.
 """
 
 import dataclasses
@@ -22,6 +18,7 @@ from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.theory.allocation import allocate
+from budgetrec.theory.convergence import steps_to_gain
 from budgetrec.theory.noise import Noise, NoiseConstants, predict_noise
 
 Floats = NDArray[np.float64]
@@ -31,7 +28,6 @@ Bytes = Callable[[ArrayLike, ArrayLike, int | None], Floats]
 GOALS = ("time", "noise")
 _STEPS_AN_OCTAVE = 8
 _MICRO_BATCHES = (4, 16, 64, 256)
-_MOST_BIASED = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +89,15 @@ class Search:
 
     def score(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Score candidates; less is better."""
-        noise = self.noise(kind, n, k)
+        noise = self.noise(kind, n, k).total
         if self.goal == "noise":
-            return noise.total
-        steps = steps_to_gain(noise.total, noise.bias, self.gradient)
-        return self.step_seconds(kind, n, k) * steps
+            return noise
+        # The law counts the bias where negatives are independent; those that are shared have it too.
+        bias = np.zeros(()) if kind.full else np.maximum(self.constants.bias(k), 0.0)
+        variance = np.maximum(noise - bias, 0.0)
+        return self.step_seconds(kind, n, k) * steps_to_gain(
+            variance=variance, bias=bias, gradient=self.gradient
+        )
 
     def total_bytes(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the bytes of candidates."""
@@ -168,20 +168,6 @@ class Search:
         if "num_negatives" in self.fixed:
             return np.array([self.fixed["num_negatives"]])
         return ladder(max(self.num_items - 1, 1))
-
-
-def steps_to_gain(noise: Floats, bias: Floats, gradient: float) -> Floats:
-    r"""Give $(\|\nabla F\|^2 + V) / (1 - \beta)^2$, in proportion to which steps are needed for a gain.
-
-    `noise` is $V$, bias and all, `bias` is $\|b\|^2$ and `gradient` $\|\nabla F\|^2$. From $\beta$ = 0.95 on the
-    factor stays: nobody knows how little is left there.
-
-    >>> float(steps_to_gain(np.array(3.0), np.array(0.25), 1.0))  # beta = 1/2
-    16.0
-    """
-    beta = np.sqrt(bias / gradient) if gradient > 0 else np.where(bias > 0, np.inf, 0.0)
-    steps: Floats = (max(gradient, 0.0) + noise) / (1 - np.minimum(beta, _MOST_BIASED)) ** 2
-    return steps
 
 
 def uncut(kind: Kind) -> Kind:

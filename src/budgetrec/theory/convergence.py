@@ -7,7 +7,14 @@ estimate: what noise.py predicts. Sources: Bottou, Curtis and Nocedal (2018), th
 
 import math
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from budgetrec.errors import ArgumentError
+
+Floats = NDArray[np.float64]
+
+_MOST_BIASED = 0.95
 
 
 def _check(**values: float) -> None:
@@ -237,3 +244,20 @@ def step_ratio(noise: float, other_noise: float) -> float:
     """
     _check(noise=noise, other_noise=other_noise)
     return noise / other_noise
+
+
+def steps_to_gain(*, variance: ArrayLike, bias: ArrayLike, gradient: float) -> Floats:
+    r"""Give $\|\nabla F\|^2 + V / (1 - \beta)^2$, to which the steps to a given gain are in proportion (T23).
+
+    A step goes against $g = \nabla F + b + \xi$: noise $\xi$ of `variance` $V$, a `bias` of $\|b\|^2$ that points
+    against the gradient, and `gradient` $\|\nabla F\|^2$; $\beta = \|b\| / \|\nabla F\|$. From $\beta = 0.95$ on
+    the factor stays, for what is left there is below what can be measured.
+
+    >>> float(steps_to_gain(variance=2.0, bias=0.25, gradient=1.0))  # beta = 1/2
+    9.0
+    """
+    squared = np.asarray(bias, dtype=np.float64)
+    beta = np.sqrt(squared / gradient) if gradient > 0 else np.where(squared > 0, np.inf, 0.0)
+    left = (1 - np.minimum(beta, _MOST_BIASED)) ** 2
+    steps: Floats = max(gradient, 0.0) + np.asarray(variance, dtype=np.float64) / left
+    return steps
