@@ -135,7 +135,7 @@ def test_a_bias_above_the_gradient_rules_small_k_out():
 
 
 def test_the_papers_rule_gives_the_largest_square_that_fits():
-    """n = k fits, and n + 1 does not."""
+    """N = k fits, and n + 1 does not."""
     search = make_search()
     square = paper_choice(search, BATCH)
     assert square.batch_size == square.num_negatives

@@ -1,0 +1,216 @@
+"""Plans for real data on this machine, small enough for a test."""
+
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from budgetrec.cli import run
+from budgetrec.config import RunConfig
+from budgetrec.data.batches import TrainingBatches
+from budgetrec.errors import ArgumentError, PlanError
+from budgetrec.models import SequenceModel
+from budgetrec.planner import Plan, plan
+from budgetrec.planner.figures import draw_plan
+from budgetrec.planner.kinds import possible_kinds
+from budgetrec.planner.making import Data, Planner, plan_with_search
+
+SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.5}
+
+
+@pytest.fixture(scope="module")
+def planned(dataset):
+    """Plan once for all tests that only look."""
+    return plan_with_search(dataset, memory="400MiB", **SMALL)
+
+
+def test_a_plan_has_everything_that_was_promised(planned):
+    """n, k, G, sharing, objective, bytes and noise by part, seconds, and a sentence for each choice."""
+    document = planned.plan.to_dict()
+    promised = {"batch_size", "num_negatives", "num_groups", "sharing", "objective", "predicted_bytes"}
+    assert promised | {"noise", "step_seconds", "because", "table_updates", "lean"} <= document.keys()
+    assert sum(document["predicted_bytes"]["parts"].values()) == document["predicted_bytes"]["total"]
+    parts = {name: value for name, value in document["noise"].items() if name != "total"}
+    assert sum(parts.values()) == pytest.approx(document["noise"]["total"])
+    assert planned.plan.predicted_bytes <= 0.9 * planned.plan.budget_bytes
+    assert {"batch_size", "objective", "lean", "micro_batches", "table_updates"} <= document["because"].keys()
+
+
+def test_a_plan_is_followed_by_training(planned, dataset, tmp_path):
+    """The settings of a plan train as they are, and the plan lies in the run's folder."""
+    from budgetrec.training import train
+
+    config = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1, "steps": 3})
+    run_made = train(dataset, tmp_path / "run", config, plan=planned.plan)
+    assert run_made.config.training.batch_size == planned.plan.batch_size
+    assert Plan.read(tmp_path / "run" / "plan.toml") == planned.plan
+    assert run_made.metrics["training_bytes"].max() <= planned.plan.budget_bytes
+
+
+def test_the_figure_shows_both_points(planned):
+    """The chart holds the plan's point and the paper's."""
+    text = json.dumps(draw_plan(planned).to_dict())
+    assert "this plan" in text
+    assert "the paper's n = k" in text
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(budget=st.integers(2**20, 2**34), goal=st.sampled_from(["time", "noise"]), margin=st.floats(0, 0.5))
+def test_no_budget_crashes_the_planner_or_is_exceeded(planned, budget, goal, margin):
+    """Any bytes give a plan that fits by its own model, or one sentence."""
+    planner = copy.copy(planned.planner)
+    planner.request = dataclasses.replace(planner.request, budget_bytes=budget, goal=goal, margin=margin)
+    try:
+        made = planner.plan(planned.search.constants, planned.search.gradient, {}).plan
+    except PlanError as error:
+        assert "nothing fits in" in str(error)
+        return
+    assert made.predicted_bytes <= budget * (1 - margin) + 1
+    assert 1 <= made.batch_size <= len(planner.data.lengths)
+
+
+def test_a_choice_of_ones_own_is_judged(planned, dataset):
+    """Given n and k are kept, counted and compared, and the sentences say whose they are."""
+    judged = plan(dataset, memory="400MiB", batch_size=64, num_negatives=100, **SMALL)
+    assert (judged.batch_size, judged.num_negatives) == (64, 100)
+    assert judged.objective == "sampled-softmax"
+    assert judged.because["batch_size"].startswith("as you asked. 64 sequences")
+    assert judged.step_seconds > 0
+
+
+def test_the_papers_rule_shares_one_set(dataset):
+    """N = k with one set of negatives for the batch."""
+    made = plan(dataset, memory="400MiB", rule="paper", **SMALL)
+    assert made.batch_size == made.num_negatives
+    assert (made.sharing, made.num_groups) == ("batch", 1)
+
+
+def test_a_budget_that_nothing_fits_says_what_would():
+    """What takes the bytes is named, and three changes that fit, each with its own."""
+    with pytest.raises(PlanError) as caught:
+        plan(None, memory="1GiB", num_items=1_000_000, mean_length=20, dim=128, device="cuda")
+    message = str(caught.value)
+    assert message.startswith(
+        "nothing fits in 1.0 GiB (922 MiB with the safety margin): one sequence with one"
+    )
+    assert "the optimiser's state 977 MiB, weights 489 MiB" in message
+    assert "1,000,000 items x dim 128" in message
+    told = message.split("These would fit: ")[1].rstrip(".").split("; ")
+    assert len(told) == 3
+    assert all(each.startswith("--") and each.endswith("MiB)") for each in told)
+
+
+def test_a_plan_without_data_says_what_it_assumed():
+    """Items, lengths, noise and seconds are named; the bytes are those of the asked device."""
+    made = plan(None, memory="40GiB", num_items=200_000, mean_length=40, device="cuda")
+    assert made.assumptions.keys() == {"data", "noise", "seconds"}
+    assert "200,000 items" in made.assumptions["data"]
+    assert "20 TFLOP/s" in made.assumptions["seconds"]
+    assert made.predicted_bytes <= 0.9 * 40 * 2**30
+    assert made.num_negatives > 8  # one negative would be all bias
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"memory": "2 bananas"}, "no number of bytes"),
+        ({"goal": "fame"}, "goal is 'fame'; pass one of time, noise"),
+        ({"rule": "thumb"}, "rule is 'thumb'; pass one of law, paper"),
+        ({"margin": 1.5}, "margin is 1.5"),
+        ({"objective": "sce"}, "does not cover the objective sce"),
+        ({"num_items": 5}, "describe data that is not here"),
+        ({"batch_size": 10**6}, "the data has 300"),
+        ({"device": "cuda"}, "torch sees no GPU here"),
+    ],
+)
+def test_requests_that_make_no_sense_get_a_sentence(dataset, wishes, words):
+    """Each is refused before anything slow happens, or as soon as it is known."""
+    with pytest.raises((ArgumentError, PlanError), match=words):
+        plan(dataset, **{"memory": "400MiB", **SMALL, **wishes})
+
+
+def test_without_data_there_must_be_a_description():
+    """Neither a dataset nor a number of items is nothing to plan for."""
+    with pytest.raises(ArgumentError, match="no dataset to plan for"):
+        plan(None, memory="1GiB")
+
+
+class Mine(SequenceModel):
+    """A model of one's own: a recurrent network over a table."""
+
+    def __init__(self, num_items):
+        super().__init__()
+        self.num_items, self.max_length = num_items, 20
+        self.table = nn.Embedding(num_items, 8)
+        self.network = nn.GRU(8, 8, batch_first=True)
+
+    def forward(self, ids, mask):
+        """Give states."""
+        return self.network(self.table(ids))[0]
+
+    def item_vectors(self, ids):
+        """Give rows of the table."""
+        return self.table(ids)
+
+
+def test_a_model_of_ones_own_is_planned_for(dataset):
+    """Only the two methods of the contract are needed."""
+    torch.manual_seed(0)
+    made = plan(dataset, memory="400MiB", model=Mine(dataset.num_items), dim=8, max_length=20, warm_up=0.5)
+    assert made.parts["weights"] < 100_000
+    assert made.predicted_bytes <= 0.9 * made.budget_bytes
+
+
+def test_kinds_follow_what_is_fixed():
+    """A fixed sharing or k rules the full softmax out, in-batch negatives are shared, features are dense."""
+    config = RunConfig()
+    plain = possible_kinds(config, {}, num_items=1000, has_features=False)
+    assert {kind.sharing for kind in plain if not kind.full} == {"batch", "sequence", "target"}
+    assert any(kind.full for kind in plain)
+    fixed = possible_kinds(config, {"num_negatives": 5}, num_items=1000, has_features=False)
+    assert not any(kind.full for kind in fixed)
+    in_batch = config.replaced({"sampler": "in-batch", "sharing": "batch"})
+    found = possible_kinds(in_batch, {}, num_items=10**6, has_features=False)
+    assert {kind.sharing for kind in found if not kind.full} == {"batch"}
+    featured = possible_kinds(config, {}, num_items=10**6, has_features=True)
+    assert {kind.table_updates for kind in featured} == {"dense"}
+
+
+def test_a_planner_comes_back_from_its_plan(planned, dataset):
+    """With the saved seconds and overhead, planning anew by the same noise gives the same allocation."""
+    config = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1})
+    lengths = TrainingBatches(dataset, batch_size=1, max_length=20).lengths
+    data = Data(num_items=dataset.num_items, lengths=lengths)
+    again = Planner.of_plan(planned.plan, config, data, device_type="cpu")
+    made = again.plan(planned.search.constants, planned.search.gradient, {}).plan
+    chosen = ("batch_size", "num_negatives", "sharing", "lean", "predicted_bytes")
+    assert [getattr(made, name) for name in chosen] == [getattr(planned.plan, name) for name in chosen]
+
+
+def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
+    """`plan -o` leaves plan.toml and two pictures, and prints one JSON object."""
+    code = run(
+        [
+            "plan",
+            str(dataset.folder),
+            "--memory",
+            "400MiB",
+            "-o",
+            str(tmp_path / "plan"),
+            "--json",
+            "--dim",
+            "16",
+        ]
+        + ["--max-length", "20", "--warm-up", "0.5"]
+    )
+    assert code == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {path.name for path in (tmp_path / "plan").iterdir()} == {"plan.toml", "plan.svg", "plan.png"}
+    assert Plan.read(tmp_path / "plan" / "plan.toml").batch_size == document["batch_size"]
+    assert np.isfinite(document["step_seconds"])
