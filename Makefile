@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint clean bench-data bench-objectives bench-optimizers bench-train
+.PHONY: help setup demo test lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -44,6 +44,9 @@ bench-objectives: .venv/ready ## seconds and peak memory of every objective, abo
 
 bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table, about two minutes
 	$(BIN)/python benchmarks/optimizers.py
+
+bench-memory: .venv/ready ## predicted and measured memory of 20 settings, about ten minutes
+	$(BIN)/python benchmarks/memory.py --record benchmarks/results/memory.md
 
 # The peers cannot share our environment: their pins of numpy, pandas and polars exclude ours.
 PEER_PIP = .venv-$(1)/bin/pip install --quiet --disable-pip-version-check --constraint benchmarks/peers/$(1).txt

@@ -97,7 +97,7 @@ def make_dataset(num_items: int, max_length: int, num_users: int = 3000) -> Data
 def make_config(setting: dict) -> RunConfig:
     """Turn a row of the table into settings of a run."""
     own = {name: value for name, value in setting.items() if name not in ("items", "features")}
-    return RunConfig().replaced({"steps": 6, **COMMON, **own})
+    return RunConfig().replaced({"steps": 4, **COMMON, **own})
 
 
 def measure(setting: dict, folder: Path) -> int:

@@ -48,15 +48,19 @@ def find_laws(
     max_length: int,
     targets_share: float,
     fewest_targets: int = 48,
-    fewest_items: int = 60,
+    fewest_items: int = 200,  # more than targets, as in any catalogue worth sampling from
+    fixed_items: int | None = None,
 ) -> StepLaws:
     """Take small steps with what `setting` gives for each, and find the bytes of steps of any size.
 
     `targets_share` is about how many targets there are for each position that is read. Steps have about
     `fewest_targets` targets or more, and an objective over the whole table meets `fewest_items` or more.
+    `fixed_items` is given where the model has a catalogue that cannot be varied.
     """
     runs, rows = [], []
     for asked in _asked(features, max_length, targets_share, fewest_targets, fewest_items):
+        if fixed_items is not None:
+            asked = replace(asked, num_items=fixed_items, block_bytes=features.block_bytes)
         stand, objective = setting(asked)
         runs.append(rehearse(stand, objective, asked.lengths))
         rows.append(replace(features, num_items=asked.num_items, block_bytes=asked.block_bytes))
@@ -102,7 +106,6 @@ def _asked(
         width = max(1, longest - (longest // 4) * (run % 3))
         lengths = np.full(fewest + run % 4, width)
         lengths[1:] = random.integers(max(1, width // 2), width + 1, len(lengths) - 1)
-        num_targets = max(1, round(float(lengths.sum()) * targets_share))
         block_bytes = features.block_bytes
         num_items, num_negatives = _MANY_ITEMS, int(random.integers(4, 60))
         if features.sharing is None:
@@ -114,15 +117,18 @@ def _asked(
             num_items = (_FEW_ITEMS, 10 * _FEW_ITEMS, _MANY_ITEMS)[run % 3]
             if features.sharing == "sequence":
                 lengths = lengths[: 3 + run % 2] if len(lengths) > 3 else np.full(3 + run % 2, width)
-            num_negatives = _for_two_blocks(features, lengths, num_targets, random.uniform(0.72, 0.92))
+            num_negatives = _for_two_blocks(features, lengths, targets_share, random.uniform(0.72, 0.92))
         yield Asked(lengths, num_negatives, num_items, block_bytes)
 
 
-def _for_two_blocks(features: Features, lengths: NDArray[np.int64], num_targets: int, share: float) -> int:
+def _for_two_blocks(
+    features: Features, lengths: NDArray[np.int64], targets_share: float, share: float
+) -> int:
     """Give so many negatives that a lean objective works in two blocks, the first larger than the second."""
     numbers = BLOCK_BYTES // 4
+    num_targets = max(1, round(float(lengths.sum()) * targets_share))
     if features.sharing == "sequence":
-        size = max(1.0, num_targets * len(lengths) / lengths.sum())
+        size = max(1.0, float(lengths.max()) * targets_share)
         return int(numbers * share / (2 * (size + features.dim)))
     if features.sharing == "target":
         return int(numbers / ((1 + features.dim) * num_targets * share))

@@ -31,34 +31,31 @@ def item_tables(model: nn.Module) -> list[nn.Parameter]:
 
 
 def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_items: int) -> Fixed:
-    """Count for a model of `num_items` items; its optimisers take a step to show their state."""
+    """Count for a model of `num_items` items; small stand-ins show the state of its optimisers."""
     tables = item_tables(model)
-    parameters = list(model.parameters())
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter, requires_grad=False)
-    for table in tables if sparse else ():
-        table.grad = _touch(table, 1)
-    optimizers = make(parameters, tables)
-    for optimizer in optimizers:
-        optimizer.step()
-    for parameter in parameters:
-        parameter.grad = None
-    own = {id(table) for table in tables}
-    state = [0, 0]
-    for optimizer in optimizers:
-        for parameter, values in optimizer.state.items():
-            for value in values.values():
-                if isinstance(value, torch.Tensor):
-                    state[id(parameter) in own and value.dim() > 0] += value.nbytes
     in_tables = sum(table.nbytes for table in tables)
+    parameters = list(model.parameters())
     others = sum(parameter.nbytes for parameter in parameters) - in_tables
     buffers = sum(buffer.nbytes for buffer in model.buffers() if buffer.shape[:1] != (num_items,))
     per_item = in_tables / num_items
+    dense_state = _state_share(make, 64, sparse=False)
+    table_state = sum(_state_share(make, table.shape[1], sparse=sparse) * table.nbytes for table in tables)
     return Fixed(
         weights=(others + buffers, per_item),
         gradients=(others, 8.0 * len(tables) if sparse else per_item),  # a place an item where sparse
-        state=(state[0], state[1] / num_items),
+        state=(round(dense_state * others), table_state / num_items),
     )
+
+
+def _state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
+    """Give the state of a parameter (R, dim) in its own bytes, counters apart."""
+    stand_in = nn.Parameter(torch.zeros(8, dim))
+    stand_in.grad = _touch(stand_in, 1) if sparse else torch.zeros(8, dim)
+    (optimizer,) = make([], [stand_in]) if sparse else make([stand_in], [])
+    optimizer.step()
+    values = optimizer.state[stand_in].values() if stand_in in optimizer.state else ()
+    kept = sum(value.nbytes for value in values if isinstance(value, torch.Tensor) and value.dim())
+    return float(kept / stand_in.nbytes)
 
 
 @dataclass(frozen=True)

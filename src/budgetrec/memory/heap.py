@@ -11,7 +11,7 @@ import ctypes
 from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-_LARGE_BYTES = 2**19
+LARGE_BYTES = 2**19
 _KEPT_BYTES = 2**24  # free bytes at the end of the heap that are kept for the next part
 
 
@@ -19,5 +19,5 @@ def steady_heap() -> None:
     """Give tensors of half a MiB or more back to the system at once; without glibc nothing happens."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+        libc.mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
         libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -19,14 +19,15 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.evaluation.ranking import ENCODED_AT_ONCE
 from budgetrec.evaluation.scorer import BLOCK_BYTES, BLOCK_USERS
-from budgetrec.memory.dry_run import Asked, StepLaws, find_laws
+from budgetrec.memory.dry_run import Asked, Setting, StepLaws, find_laws
 from budgetrec.memory.evaluating import EvaluationLaws, find_evaluation_laws
 from budgetrec.memory.features import Features, expected_distinct
-from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, measure_updates
+from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, item_tables, measure_updates
+from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.models.contract import SequenceModel
-from budgetrec.models.item_encoders import ROW_GROWTH
+from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
 from budgetrec.objectives import FullSoftmax
 from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
@@ -90,72 +91,106 @@ class StepMemory:
         micro-batches and negatives of `config` are ignored; `table_updates` must be "dense" or "row-sparse".
         `overhead` is what `measure_overhead` found.
         """
-        sparse = _is_sparse(config, features_width)
+        sparse = _is_sparse(config, with_features=features_width is not None)
+        models: dict[int, Stand] = {}
 
         def build(count: int) -> SequenceModel:
             features = None if features_width is None else torch.rand(count, features_width)
             return build_model(config.model, count, features=features, generator=torch.Generator())
 
-        def make_objective(asked: Asked, model: SequenceModel) -> Objective:
-            settings = replace(config.objective, num_negatives=asked.num_negatives)
-            if settings.objective == "full-softmax":
-                return FullSoftmax(
-                    temperature=settings.temperature,
-                    cosine=settings.cosine,
-                    lean=settings.lean,
-                    block_bytes=asked.block_bytes,
-                )
-            return build_objective(settings, _stand_in(model.num_items), model)
-
-        autocast = _autocast(config)
-        models: dict[int, Stand] = {}
-
         def setting(asked: Asked) -> tuple[Stand, Objective]:
             if asked.num_items not in models:
-                model = build(asked.num_items)
-                models[asked.num_items] = Stand(
-                    model,
-                    gather_in_place(model, sparse=sparse),
-                    config.training.targets == "last",
-                    autocast,
-                )
+                models[asked.num_items] = _stand(build(asked.num_items), config, sparse=sparse)
             stand = models[asked.num_items]
-            return stand, make_objective(asked, stand.model)
+            return stand, _objective(asked, config, stand.model)
 
-        drawn = config.objective.objective in _DRAWN
-        features = Features(
-            config.objective.sharing if drawn else None,
-            config.objective.lean,
-            config.model.dim,
-            num_items,
-            tiles=config.objective.objective == "full-softmax"
-            and config.objective.lean
-            and (in_tiles(num_items, 4, TABLE_BLOCK_BYTES) or config.training.precision != "32-true"),
-        )
-        probe = build(64)
-        windows = _windows(probe, np.asarray(lengths, np.int64), config.training.targets == "last")
-        laws = find_laws(
-            setting,
-            features,
-            max_length=config.model.max_length,
-            targets_share=float(windows.targets.sum() / windows.positions.sum()),
-            **_fewest(config),
-        )
-        make = _maker(config.optimizer, "row-sparse" if sparse else "dense")
         views = [(scoring_view(build(count), config.objective), count) for count in (64, 128)]
+        evaluation = find_evaluation_laws(views, max_length=config.model.max_length)
+        probe = _Probe(build(64), 64, config.model.dim, config.model.max_length, config.model.tied)
+        found = cls._find(config, probe, setting, evaluation, num_items, lengths, device_type, sparse=sparse)
+        return replace(found, overhead=overhead, evaluation_block_bytes=evaluation_block_bytes)
+
+    @classmethod
+    def of_model(
+        cls,
+        model: SequenceModel,
+        config: RunConfig,
+        *,
+        lengths: NDArray[np.int64],
+        device_type: str = "cpu",
+        overhead: int = 0,
+        evaluation_block_bytes: int = BLOCK_BYTES,
+    ) -> Self:
+        """Do as `dry_run` does with a model of your own, on the processor; `config` tells all but the model.
+
+        The model takes small steps as it is, without its weights being changed, so its table's gradient is
+        made; gradients that it holds are dropped.
+        """
+        tables = item_tables(model)
+        sparse = _is_sparse(config, with_features=not tables)
+        modes = [(part, part.training) for part in model.modules()]
+        stand = _stand(model, config, sparse=sparse)
+        count, dim = model.num_items, model.item_vectors(torch.zeros(1, dtype=torch.int64)).shape[-1]
+
+        def setting(asked: Asked) -> tuple[Stand, Objective]:
+            return stand, _objective(asked, config, model)
+
+        try:
+            view = scoring_view(model, config.objective)
+            evaluation = find_evaluation_laws([(view, count)], max_length=model.max_length)
+            probe = _Probe(model, count, dim, model.max_length, len(tables) < 2, fixed_items=count)
+            found = cls._find(config, probe, setting, evaluation, count, lengths, device_type, sparse=sparse)
+        finally:
+            for part, mode in modes:
+                part.training = mode
+                if isinstance(part, ItemTable):
+                    part.gradients = None
+            model.zero_grad()
+        return replace(found, overhead=overhead, evaluation_block_bytes=evaluation_block_bytes)
+
+    @classmethod
+    def _find(
+        cls,
+        config: RunConfig,
+        probe: "_Probe",
+        setting: Setting,
+        evaluation: EvaluationLaws,
+        num_items: int,
+        lengths: NDArray[np.int64],
+        device_type: str,
+        *,
+        sparse: bool,
+    ) -> Self:
+        objective, last_only = config.objective, config.training.targets == "last"
+        drawn = objective.objective in _DRAWN
+        in_bits = in_tiles(num_items, 4, TABLE_BLOCK_BYTES) or config.training.precision != "32-true"
+        features = Features(
+            objective.sharing if drawn else None,
+            objective.lean,
+            probe.dim,
+            num_items,
+            tiles=objective.objective == "full-softmax" and objective.lean and in_bits,
+        )
+        windows = _windows(probe.model, np.asarray(lengths, np.int64), last_only)
+        make = _maker(config.optimizer, "row-sparse" if sparse else "dense")
         return cls(
             features=features,
-            laws=laws,
-            evaluation=find_evaluation_laws(views, max_length=config.model.max_length),
-            fixed=count_fixed(probe, make, sparse=sparse, num_items=64),
-            updates=measure_updates(config.model.dim, make) if sparse else None,
-            tied=config.model.tied,
+            laws=find_laws(
+                setting,
+                features,
+                max_length=probe.max_length,
+                targets_share=float(windows.targets.sum() / windows.positions.sum()),
+                fixed_items=probe.fixed_items,
+                **_fewest(config),
+            ),
+            evaluation=evaluation,
+            fixed=count_fixed(probe.model, make, sparse=sparse, num_items=probe.num_items),
+            updates=measure_updates(probe.dim, make) if sparse else None,
+            tied=probe.tied,
             windows=windows,
-            max_length=config.model.max_length,
+            max_length=probe.max_length,
             whole=device_type != "cpu" or not _separable(config),
             on_host=device_type == "cpu",
-            overhead=overhead,
-            evaluation_block_bytes=evaluation_block_bytes,
         )
 
     def sharing_shapes(self, other: "StepMemory") -> "StepMemory":
@@ -223,7 +258,7 @@ class StepMemory:
         rows, growing, update = self._row_bytes(shapes, num_negatives)
         part = self._part_bytes(shapes, num_negatives).max(0)
         weights, gradients, state = self._fixed_bytes()
-        fixed = weights + gradients + state + self._lasting()
+        fixed = weights + gradients + state + self._lasting() + self._holes(shapes, micro_batches)
         steady = np.maximum(np.maximum(kept + part, before), update) + rows
         first = kept + part + rows + growing - state
         run = np.maximum(np.maximum(steady, first), self.evaluation_bytes() + rows)
@@ -258,6 +293,21 @@ class StepMemory:
             return self.overhead
         mapped = 4 * float(self.windows.targets.sum() + 2 * len(self.windows))
         return self.overhead + _WINDOW_BYTES * len(self.windows) + mapped
+
+    def _holes(self, shapes: Shapes, micro_batches: int | None) -> float:
+        """Give what the heap holds besides tensors, where a step is cut for the cache.
+
+        Such parts have from 512 to 2,048 positions, so many of their tensors lie below `LARGE_BYTES` and
+        share a heap. Its holes, and what smaller parts leave there while the largest one runs outside of it,
+        came to about the activations of one part in benchmarks/memory.py, if these are not much larger.
+        """
+        if micro_batches is not None or self.whole or not self.on_host:
+            return 0.0
+        features = self.features.of_part(shapes.parts, np.zeros(len(shapes.parts)))
+        kinds = [place for place, name in enumerate(STAGES) if _KIND_OF[name] == "encoder"]
+        encoder = (features @ self.laws.part.coefficients[:, kinds].sum(1).T).max(1)
+        tensor = 4 * self.features.dim * np.maximum(shapes.parts[:, 1], 1)
+        return float((encoder * np.minimum(1, 2 * LARGE_BYTES / tensor)).max())
 
     def _batch_bytes(self, shapes: Shapes, num_negatives: Floats) -> tuple[Floats, Floats, Floats]:
         features = self.features.of_batch(shapes.batch, num_negatives)
@@ -306,11 +356,40 @@ def _share(size: Floats, below: Floats, above: Floats) -> Floats:
     return share
 
 
-def _is_sparse(config: RunConfig, features_width: int | None) -> bool:
+@dataclass(frozen=True)
+class _Probe:
+    """A model to look at, and what it is like; `fixed_items` where its catalogue cannot be varied."""
+
+    model: SequenceModel
+    num_items: int
+    dim: int
+    max_length: int
+    tied: bool
+    fixed_items: int | None = None
+
+
+def _stand(model: SequenceModel, config: RunConfig, *, sparse: bool) -> Stand:
+    last_only = config.training.targets == "last"
+    return Stand(model, gather_in_place(model, sparse=sparse), last_only, _autocast(config))
+
+
+def _objective(asked: Asked, config: RunConfig, model: SequenceModel) -> Objective:
+    settings = replace(config.objective, num_negatives=asked.num_negatives)
+    if settings.objective != "full-softmax":
+        return build_objective(settings, _stand_in(model.num_items), model)
+    return FullSoftmax(
+        temperature=settings.temperature,
+        cosine=settings.cosine,
+        lean=settings.lean,
+        block_bytes=asked.block_bytes,
+    )
+
+
+def _is_sparse(config: RunConfig, *, with_features: bool) -> bool:
     updates = config.optimizer.table_updates
     if updates == "auto":
         raise ArgumentError("table_updates is auto; pass dense or row-sparse, as memory depends on it.")
-    return updates == "row-sparse" and config.objective.objective in _DRAWN and features_width is None
+    return updates == "row-sparse" and config.objective.objective in _DRAWN and not with_features
 
 
 def _separable(config: RunConfig) -> bool:

@@ -1,0 +1,194 @@
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from budgetrec.build import build_model, build_objective
+from budgetrec.config import RunConfig
+from budgetrec.data.batches import Batch
+from budgetrec.errors import ArgumentError
+from budgetrec.memory import StepMemory, measure_overhead
+from budgetrec.memory.rehearsal import Stand, rehearse
+from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
+from budgetrec.memory.step import PARTS, _stand_in
+from budgetrec.memory.timeline import begin, record, stage, turn
+from budgetrec.steps import gather_in_place
+
+LENGTHS = np.random.default_rng(0).integers(3, 50, 500)
+SMALL = {"dim": 16, "max_length": 50, "table_updates": "dense"}
+
+
+def dry_run(**changes: object) -> StepMemory:
+    """Find the memory of a small model with some settings changed."""
+    config = RunConfig().replaced({**SMALL, **changes})
+    return StepMemory.dry_run(config, num_items=2000, lengths=LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def memory() -> StepMemory:
+    """One that several tests look at."""
+    return dry_run(sharing="sequence", table_updates="row-sparse")
+
+
+def test_the_timeline_counts_bytes_by_stage_and_only_from_where_the_work_begins() -> None:
+    """400 bytes are kept from before, 800 of the second stage turn into the third, and what is freed goes."""
+
+    def work() -> None:
+        kept = torch.zeros(100)
+        begin()
+        with stage("second"):
+            first = torch.zeros(200)
+            turn("second", "third")
+            second = torch.zeros(300)
+            del first
+        del kept, second
+
+    line = record(work, ("first", "second", "third"))
+    assert line.live.tolist() == [[0, 800, 0], [0, 800, 1200], [0, 0, 1200], [-400, 0, 1200], [-400, 0, 0]]
+    assert line.during.tolist() == [1, 2, 2, 0, 0]
+    assert line.peak == 2000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sharing": "batch"},
+        {"sharing": "sequence"},
+        {"sharing": "target"},
+        {"sharing": "sequence", "model": "bert4rec"},
+        {"sharing": "target", "targets": "last"},
+        {"objective": "full-softmax"},
+        {"objective": "full-softmax", "lean": True},
+        {"objective": "gbce", "sharing": "sequence"},
+        {"sharing": "sequence", "lean": True},
+        {"sharing": "batch", "lean": True},
+        {"sharing": "target", "lean": True},
+    ],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
+)
+def test_small_steps_foretell_the_tensors_of_a_large_one(changes: dict[str, object]) -> None:
+    """The predicted peak of a part is within 2%, lean 5%, of what one twenty times as large has in use."""
+    config = RunConfig().replaced({**SMALL, "num_negatives": 100, **changes})
+    found = dry_run(**changes)
+    model = build_model(config.model, 2000, features=None, generator=torch.Generator())
+    objective = build_objective(config.objective, _stand_in(2000), model)
+    stand = Stand(model, gather_in_place(model, sparse=False), config.training.targets == "last")
+    run = rehearse(stand, objective, np.sort(LENGTHS[:60])[::-1].copy())
+    sizes = run.sizes
+    shape = np.array([sizes.sequences, sizes.positions, sizes.places, sizes.targets], np.float64)
+    negatives = np.array(sizes.num_negatives, np.float64)
+    batch = found.features.of_batch(shape, negatives)
+    part = found.features.of_part(shape, negatives, np.array(sizes.distinct, np.float64))
+    predicted = found.laws.kept.peaks(batch) + found.laws.part.peaks(part)
+    assert float(predicted) == pytest.approx(run.timeline.peak, rel=0.05 if config.objective.lean else 0.02)
+
+
+def test_parts_sum_to_the_total(memory: StepMemory) -> None:
+    """Every byte of the total has a name, in the order that plans print."""
+    parts = memory.parts(100, 77)
+    assert tuple(parts) == PARTS
+    assert sum(parts.values()) == round(float(memory.total(100, 77)))
+    assert min(parts.values()) >= 0
+
+
+def test_weights_gradients_and_moments_are_those_of_the_model() -> None:
+    """With dense Adam, gradients are as large as the weights and moments twice as large."""
+    parts = dry_run().parts(8, 8)
+    model = build_model(RunConfig().replaced(SMALL).model, 2000, features=None, generator=torch.Generator())
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    assert parts["weights"] == parts["gradients"] == weights
+    assert parts["optimizer_state"] == pytest.approx(2 * weights, abs=1000)  # and a counter a parameter
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    size=st.integers(1, 3000),
+    more=st.integers(0, 500),
+    negatives=st.integers(1, 5000),
+    others=st.integers(0, 500),
+    micro_batches=st.sampled_from([None, 1, 4]),
+)
+def test_memory_never_falls_with_batch_size_or_negatives(
+    memory: StepMemory, size: int, more: int, negatives: int, others: int, micro_batches: int | None
+) -> None:
+    """A larger batch or more negatives never take less."""
+    less = float(memory.total(size, negatives, micro_batches))
+    assert float(memory.total(size + more, negatives, micro_batches)) >= less * (1 - 1e-9)
+    assert float(memory.total(size, negatives + others, micro_batches)) >= less * (1 - 1e-9)
+
+
+def test_totals_broadcast_and_are_fast(memory: StepMemory) -> None:
+    """A hundred thousand candidates take seconds, and each is what it is alone."""
+    memory.total(1000, 1)  # draws the batches
+    start = time.perf_counter()
+    totals = memory.total(np.arange(1, 1001)[:, None], np.arange(1, 101)[None])
+    assert time.perf_counter() - start < 5
+    assert totals.shape == (1000, 100)
+    assert totals[499, 41] == pytest.approx(float(memory.total(500, 42)))
+
+
+def test_more_parts_take_less(memory: StepMemory) -> None:
+    """Cutting a batch into four lowers its activations to about a quarter."""
+    whole, cut = (memory.parts(256, 64, parts)["encoder"] for parts in (1, 4))
+    assert cut == pytest.approx(whole / 4, rel=0.25)
+
+
+def test_the_largest_part_is_that_of_the_longest_sequences() -> None:
+    """Of positions 8, 8, 2, 2, cut in two, the second part is padded to 24; the first has fewer of all."""
+    windows = Windows(np.array([8, 8, 2, 2]), np.array([8, 8, 2, 2]))
+    shapes = draw_shapes(windows, 4, cutting_for(2, whole=False))
+    assert shapes.batch.tolist() == [4, 32, 32, 20]
+    assert sorted(shapes.parts.tolist()) == [[1, 8, 8, 8], [3, 24, 24, 12]]
+
+
+def test_auto_updates_are_refused() -> None:
+    """What decides the memory must be decided."""
+    with pytest.raises(ArgumentError, match="table_updates is auto; pass dense or row-sparse"):
+        dry_run(table_updates="auto")
+
+
+def test_a_dry_run_needs_neither_the_catalogue_nor_minutes() -> None:
+    """Two million items of 128 numbers, a GiB of weights, are planned for in under 300 MiB."""
+    code = """
+import resource, time
+import numpy as np
+import budgetrec.training
+from budgetrec.config import RunConfig
+from budgetrec.memory import StepMemory
+before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+config = RunConfig().replaced({"dim": 128, "table_updates": "dense"})
+memory = StepMemory.dry_run(config, num_items=2_000_000, lengths=np.full(1000, 200))
+assert memory.total(128, 256) > 4e9
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.perf_counter() - start)
+"""
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kib, seconds = map(float, child.stdout.split())
+    assert kib < 300 * 1024
+    assert seconds < 20
+
+
+def test_the_overhead_is_measured_in_a_process_of_its_own() -> None:
+    """It is some MiB, and nothing of it stays with the caller."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert 0 < measure_overhead(threads=1) < 300 * 2**20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+def test_windows_of_a_model_of_ones_own_are_asked_for() -> None:
+    """BERT4Rec reads one item more than there are targets and hides a fifth of them, at least one."""
+    memory = dry_run(model="bert4rec", mask_rate=0.2)
+    assert memory.windows.positions.max() == LENGTHS.max() + 1
+    assert memory.windows.targets.min() >= 1
+    assert memory.windows.targets.mean() == pytest.approx(0.2 * memory.windows.positions.mean(), rel=0.2)
+
+
+def test_batches_have_the_asked_lengths() -> None:
+    """The lengths that a plan starts from are the targets of each window."""
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    assert Batch(mask.long(), mask.long(), mask).num_targets == 5
