@@ -17,6 +17,7 @@ from budgetrec.report.page import Chart
 NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
 AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
 _MOST_POINTS = 60
+_TARGET_SIZE = 500  # square pixels
 # With a key, so that the page still scrolls over a chart.
 ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
 
@@ -50,16 +51,14 @@ def curve(metrics: pl.DataFrame, measure: str, *, name: str) -> pl.DataFrame:
     )
 
 
-def curves_chart(
-    curves: pl.DataFrame, *, names: Sequence[str], title: str, best_step: int | None = None
-) -> Chart:
+def curves_chart(curves: pl.DataFrame, *, names: Sequence[str], title: str) -> Chart:
     """Draw curves against steps; the page can switch them to the other axes.
 
     `names` are all curves of the page in the order of their colours; those that `curves` lacks are elsewhere.
     """
     longest = max((len(part) for _, part in curves.group_by("curve")), default=0)
     hover = alt.selection_point(
-        name="hover", encodings=["x"], nearest=True, on="pointerover", empty=False, clear="pointerout"
+        name="hover", fields=["curve", "step"], on="pointerover", clear="pointerout", empty=False
     )
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom=ZOOM)
     shown = alt.param(name="shown", value=list(names))
@@ -87,13 +86,15 @@ def curves_chart(
         alt.Tooltip("examples:Q", title="sequences", format=","),
         alt.Tooltip("seconds:Q", title="seconds", format=",.1f"),
     ]
-    points = (
-        base.mark_point(filled=True, opacity=1, clip=True)
-        .encode(x=x, y=y, color=colours, size=size, tooltip=tooltip)
+    points = base.mark_point(filled=True, opacity=1, clip=True).encode(x=x, y=y, color=colours, size=size)
+    # What the pointer meets is larger than what is seen.
+    targets = (
+        base.mark_point(filled=True, opacity=0, size=_TARGET_SIZE, clip=True)
+        .encode(x=x, y=y, tooltip=tooltip)
         .add_params(hover, zoom)
     )
     chart = (
-        alt.layer(line, points)
+        alt.layer(line, points, targets)
         .add_params(shown)
         .properties(
             width="container", height=230, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")

@@ -171,7 +171,7 @@ def _picture(path: Path) -> Drawing:
 
 def _read_csv(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_csv(path, infer_schema_length=None)
+        return pl.read_csv(path.read_bytes(), infer_schema_length=None)
     except (OSError, pl.exceptions.PolarsError) as error:
         told = str(error).splitlines()[0]
         raise DataError(
