@@ -9,7 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from budgetrec.report import write_report
-from tests.report.folders import make_run, make_study
+from tests.report.folders import make_paper_study, make_run, make_study
 
 SHOTS = Path("build/browser")
 FLAGS = (
@@ -48,4 +48,5 @@ def pages(tmp_path_factory):
         make_run(root / f"runs/k{negatives}", seed=seed, num_negatives=negatives)
     make_study(root / "studies/a", name="variance")
     make_study(root / "studies/b", name=nasty, text=nasty)
-    return {name: write_report(root / name) for name in ("run", "runs", "studies")}
+    make_paper_study(root / "paper")
+    return {name: write_report(root / name) for name in ("run", "runs", "studies", "paper")}

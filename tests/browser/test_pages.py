@@ -9,7 +9,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser.conftest import SHOTS
 
-KINDS = ("run", "runs", "studies")
+KINDS = ("run", "runs", "studies", "paper")
 
 
 @pytest.fixture
@@ -102,6 +102,18 @@ def test_a_curve_can_be_switched_off_and_on(opened):
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
     WebDriverWait(driver, 30).until(lambda _: _lines(driver) == 2)
+
+
+def test_a_click_in_a_legend_leaves_its_curve(opened):
+    """Of the two curves of a study the other one fades."""
+    driver = opened("studies")
+    strengths = """
+        const lines = document.querySelectorAll("[data-chart='0'] g.mark-line path");
+        return [...lines].map((line) => getComputedStyle(line).opacity);
+    """
+    assert driver.execute_script(strengths) == ["1", "1"]
+    driver.find_element(By.CSS_SELECTOR, "[data-chart='0'] .role-legend-symbol path").click()
+    WebDriverWait(driver, 30).until(lambda _: sorted(driver.execute_script(strengths)) == ["0.08", "1"])
 
 
 def test_hovering_tells_the_value(opened):

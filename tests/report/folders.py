@@ -10,7 +10,10 @@ import polars as pl
 import tomli_w
 
 from budgetrec.environment import write_environment
+from budgetrec.study.lognormal import draw_densities, study_lognormal
 from budgetrec.study.outputs import BLUE, ORANGE, write_study
+from budgetrec.study.scale import Scale
+from budgetrec.study.variance_figures import draw_noise
 
 PLAN: dict[str, Any] = {
     "batch_size": 64,
@@ -30,6 +33,7 @@ PLAN: dict[str, Any] = {
         {"batch_size": 256, "num_negatives": 32, "score": 1.3, "why": "slower"},
     ],
     "assumptions": {"mean_length": "40 items"},
+    "constants": {"example": 3.25, "inner": {"rho": 7}},
 }
 
 
@@ -122,4 +126,27 @@ def make_study(folder: Path, *, name: str = "noise", text: str = "shared") -> Pa
     write_study(
         folder, settings=settings, tables={"noise": frame}, charts={"noise": chart.properties(title=text)}
     )
+    return folder
+
+
+def make_paper_study(folder: Path) -> Path:
+    """Write a study with the charts that the paper's studies draw: panels of layers, and facets."""
+    folder.mkdir(parents=True)
+    study = study_lognormal(scale=Scale.SMOKE, seed=0, progress=lambda done: None)
+    cells = [
+        {
+            "features": features,
+            "sharing": sharing,
+            "batch_size": n,
+            "num_negatives": k,
+            "law": n / k,
+            "measured": n / k,
+        }
+        for features in ("mean 0", "concentrated")
+        for sharing in ("shared", "grouped", "per target")
+        for n in (8, 32)
+        for k in (8, 32, 128)
+    ]
+    charts = {"densities": draw_densities(study.densities), "noise": draw_noise(pl.DataFrame(cells))}
+    write_study(folder, settings={"study": "paper"}, tables={"distances": study.distances}, charts=charts)
     return folder

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from budgetrec.report import write_report
-from tests.report.folders import PLAN, make_run, make_study
+from tests.report.folders import PLAN, make_paper_study, make_run, make_study
 from tests.report.parsing import parse
 
 
@@ -35,6 +35,7 @@ def test_a_run_shows_its_plan_reasons_curves_tables_and_environment(tmp_path, pa
         "shared class 0.015 30%",
         "more noise",
         "40 items",
+        "constants inner rho 7",
         "0.1630 to 0.1903",
         "72% of 640 MiB",
         "12,288 sequences",
@@ -140,6 +141,23 @@ def test_the_chart_of_a_study_zooms_and_its_legend_switches_curves(tmp_path, pag
     assert chart["params"][0]["select"]["encodings"] == ["x", "y"]
     assert chart["encoding"]["opacity"]["condition"]["param"] == "legend"
     assert chart["encoding"]["color"]["scale"]["range"] == ["var(--curve-1)", "var(--curve-2)"]
+
+
+def test_every_panel_of_a_chart_zooms_and_toggles(tmp_path, page):
+    """Panels of layers have a named view each, facets one for all."""
+    densities, noise = page(make_paper_study(tmp_path / "study")).charts
+    assert densities["params"][0]["views"] == ["view_1", "view_2", "view_3", "view_4"]
+    assert noise["params"][0]["views"] == ["view_1"]
+    assert [param["select"].get("fields") for param in noise["params"]] == [None, ["sharing"]]
+
+
+def test_a_study_is_repeated_over_its_own_report(tmp_path, budgetrec):
+    """The page in a study's folder is the study's own, so --overwrite replaces both."""
+    command = ("reproduce", "lognormal", "--scale", "smoke", "-o", tmp_path / "study")
+    assert budgetrec(*command).code == 0
+    assert budgetrec("report", tmp_path / "study").code == 0
+    assert budgetrec(*command, "--overwrite").code == 0
+    assert not (tmp_path / "study/report.html").exists()
 
 
 def test_a_chart_without_its_specification_is_a_picture(tmp_path, page):

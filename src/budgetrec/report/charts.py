@@ -68,7 +68,7 @@ def curves_chart(curves: pl.DataFrame, *, names: Sequence[str], title: str) -> C
         axis=alt.Axis(tickCount=6, format="~s"),
         scale=alt.Scale(nice=False, padding=8),
     )
-    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False, nice=5), axis=alt.Axis(tickCount=5))
     colours = alt.Color(
         "curve:N",
         scale=alt.Scale(domain=list(names), range=[colour(place) for place in range(len(names))]),

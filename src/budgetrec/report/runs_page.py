@@ -115,7 +115,7 @@ def _users_table(runs: Sequence[RunRecord]) -> Table | None:
             rows.append(
                 [
                     Cell(run.name),
-                    Cell("test loss" if name == "loss" else name),
+                    Cell("test loss" if name == "loss" else label(name)),
                     Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
                     Cell(f"{found.p_value:.2g}", found.p_value),
                     number_cell("users", found.count),

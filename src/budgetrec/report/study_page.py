@@ -54,7 +54,7 @@ class Study:
 
 
 def study_page(folders: Sequence[Path], *, title: str) -> str:
-    """Give one page for the studies in these folders."""
+    """Give one page for the studies in these folders; one alone gives it its own name."""
     charts: list[Chart] = []
     studies = [_study(folder, place, charts) for place, folder in enumerate(folders)]
     names = Counter(study.name for study in studies)
@@ -62,6 +62,7 @@ def study_page(folders: Sequence[Path], *, title: str) -> str:
         replace(study, name=f"{study.name} ({folder.resolve().name})") if names[study.name] > 1 else study
         for study, folder in zip(studies, folders, strict=True)
     ]
+    title = studies[0].name if len(studies) == 1 else title
     return render("study.html", charts=charts, title=title, studies=studies)
 
 

@@ -30,6 +30,7 @@ const font = getComputedStyle(document.body).fontFamily;
 const config = {
   background: null, font, view: { stroke: null }, mark: { tooltip: true },
   axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, domain: false, ticks: false, labelPadding: 6, titlePadding: 8, gridDash: [] },
+  legend: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
   header: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
   axisX: { grid: false, domain: true, ticks: true, tickSize: 4 },
 };
