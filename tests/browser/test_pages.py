@@ -1,13 +1,16 @@
 """The pages in a real browser: drawn without an error, sorted, switched, in every light and width."""
 
 import base64
+import json
 
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from budgetrec.report import write_report
 from tests.browser.conftest import SHOTS
+from tests.report.folders import make_study
 
 KINDS = ("run", "runs", "studies", "paper")
 
@@ -22,9 +25,7 @@ def opened(driver, pages):
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         driver.get_log("browser")
         driver.get(pages[kind].as_uri())
-        WebDriverWait(driver, 60).until(
-            lambda _: driver.execute_script("return document.documentElement.dataset.drawn")
-        )
+        _wait_until_drawn(driver)
         return driver
 
     return opens
@@ -149,6 +150,19 @@ def test_nothing_of_the_data_is_run(opened):
     assert driver.find_elements(By.CSS_SELECTOR, "img, svg image") == []
 
 
+def test_a_chart_that_asks_for_an_address_gets_nothing(driver, tmp_path):
+    """The page's policy holds: the data is not fetched, and the next chart is drawn all the same."""
+    folder = make_study(tmp_path / "study")
+    spec = {"data": {"url": "http://localhost:9/data.csv"}, "mark": "bar", "encoding": {}}
+    (folder / "asking.vl.json").write_text(json.dumps(spec), "utf-8")
+    driver.get_log("browser")
+    driver.get(write_report(folder).as_uri())
+    _wait_until_drawn(driver)
+    told = " ".join(entry["message"] for entry in driver.get_log("browser"))
+    assert "Content Security Policy" in told
+    assert driver.find_elements(By.CSS_SELECTOR, "[data-chart='1'] g.mark-line path")
+
+
 def test_paper_is_white_and_shows_what_is_folded(opened):
     """Print from a dark screen: light colours, settings open, no controls."""
     driver = opened("run", scheme="dark")
@@ -166,6 +180,11 @@ def test_paper_is_white_and_shows_what_is_folded(opened):
     driver.execute_script("dispatchEvent(new Event('afterprint'))")
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert "learning rate" not in driver.find_element(By.ID, "settings").text
+
+
+def _wait_until_drawn(driver):
+    script = "return document.documentElement.dataset.drawn"
+    WebDriverWait(driver, 60).until(lambda _: driver.execute_script(script))
 
 
 def _emulate(driver, scheme):

@@ -123,6 +123,17 @@ def test_a_run_that_went_astray_is_compared_without_a_mean_loss(tmp_path, page):
     assert "2 runs" in page(tmp_path / "grid").words
 
 
+def test_a_curve_of_very_many_evaluations_is_thinned_to_its_last(tmp_path, page):
+    """Of 2,500 rows every third is drawn, counted from the last."""
+    folder = make_run(tmp_path / "run")
+    rows = pl.DataFrame({"step": range(2500)}).with_columns(
+        examples=pl.col("step") * 8, seconds=pl.col("step") / 10, val_loss=1 / (pl.col("step") + 1)
+    )
+    rows.write_parquet(folder / "metrics.parquet")
+    steps = [row["step"] for row in _rows(page(folder).charts[0])]
+    assert steps == list(range(0, 2500, 3))
+
+
 def test_studies_of_a_folder_are_one_page_with_contents(tmp_path, page):
     """Each study has its settings, its chart and its table, and a place in the contents."""
     make_study(tmp_path / "all/a", name="variance")
@@ -158,6 +169,14 @@ def test_a_study_is_repeated_over_its_own_report(tmp_path, budgetrec):
     assert budgetrec("report", tmp_path / "study").code == 0
     assert budgetrec(*command, "--overwrite").code == 0
     assert not (tmp_path / "study/report.html").exists()
+
+
+@pytest.mark.parametrize("spec", ["{}", '{"mark": 3}', '{"mark": "bar", "encoding": []}', '{"layer": [1]}'])
+def test_a_specification_of_another_kind_is_left_to_the_browser(tmp_path, page, spec):
+    """What is no chart gets no parameters; the page is whole and says so where the chart would be."""
+    folder = make_study(tmp_path / "study")
+    (folder / "noise.vl.json").write_text(spec, "utf-8")
+    assert page(folder).charts == [json.loads(spec)]
 
 
 def test_a_chart_without_its_specification_is_a_picture(tmp_path, page):

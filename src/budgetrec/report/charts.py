@@ -16,7 +16,8 @@ from budgetrec.report.page import Chart
 
 NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
 AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
-_MOST_POINTS = 60
+_MOST_ROWS = 1000  # of a curve that are drawn
+_MOST_POINTS = 60  # of a curve that get a dot
 _TARGET_SIZE = 500  # square pixels
 # With a key, so that the page still scrolls over a chart.
 ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
@@ -44,11 +45,13 @@ def colour(place: int) -> str:
 
 
 def curve(metrics: pl.DataFrame, measure: str, *, name: str) -> pl.DataFrame:
-    """Give the rows of a run in which a measure was taken, as long as a chart wants them."""
+    """Give the rows of a run in which a measure was taken, of very many every second, third and so on."""
     values = pl.col(measure).cast(pl.Float64)
-    return metrics.filter(values.is_finite().fill_null(False)).select(
+    rows = metrics.filter(values.is_finite().fill_null(False)).select(
         pl.lit(name).alias("curve"), *(pl.col(column) for column in AXES.values()), values.alias("value")
     )
+    apart = -(-len(rows) // _MOST_ROWS)  # a browser slows down over more
+    return rows.reverse().gather_every(apart).reverse() if apart > 1 else rows
 
 
 def curves_chart(curves: pl.DataFrame, *, names: Sequence[str], title: str) -> Chart:

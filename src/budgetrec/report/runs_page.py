@@ -35,7 +35,6 @@ def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
         panels=panels,
         switches=[Switch(run.name, colour(place)) for place, run in enumerate(trained)],
         users=_users_table(runs),
-        first=runs[0].name,
     )
 
 
@@ -101,28 +100,25 @@ def _is_numeric(settings: Sequence[dict[str, Any]], name: str) -> bool:
 
 def _users_table(runs: Sequence[RunRecord]) -> Table | None:
     """Compare the runs that were tested on the users of the first, from the values that evaluate kept."""
-    first, rows = read_users(runs[0]), []
-    if first is None:
+    tested = [(run, users) for run in runs if (users := read_users(run)) is not None]
+    rows = [
+        [
+            Cell(run.name),
+            Cell("test loss" if name == "loss" else label(name)),
+            Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
+            Cell(f"{found.p_value:.2g}", found.p_value),
+            number_cell("users", found.count),
+        ]
+        for run, users in tested[1:]
+        if _same_task(tested[0][0], run, tested[0][1], users)
+        for name in (*TESTED, "loss")
+        if name in tested[0][1].columns and name in users.columns
+        for found in [compare_users(tested[0][1][name].to_numpy(), users[name].to_numpy(), seed=0)]
+    ]
+    if not rows:
         return None
-    for run in runs[1:]:
-        users = read_users(run)
-        if users is None or not _same_task(runs[0], run, first, users):
-            continue
-        for name in (*TESTED, "loss"):
-            if name not in first.columns or name not in users.columns:
-                continue
-            found = compare_users(first[name].to_numpy(), users[name].to_numpy(), seed=0)
-            rows.append(
-                [
-                    Cell(run.name),
-                    Cell("test loss" if name == "loss" else label(name)),
-                    Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
-                    Cell(f"{found.p_value:.2g}", found.p_value),
-                    number_cell("users", found.count),
-                ]
-            )
     columns = [Column("run", numeric=False), Column("metric", numeric=False), Column("difference")]
-    return Table([*columns, Column("p"), Column("users")], rows) if rows else None
+    return Table([*columns, Column("p"), Column("users")], rows, title=f"Differences to {tested[0][0].name}")
 
 
 def _same_task(first: RunRecord, run: RunRecord, users: pl.DataFrame, others: pl.DataFrame) -> bool:

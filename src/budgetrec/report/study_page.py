@@ -111,13 +111,17 @@ def interactive(spec: dict[str, Any]) -> dict[str, Any]:
         if leads:
             unit["name"] = f"view_{len(views) + 1}"
             views.append(unit["name"])
-        encoding = unit.get("encoding", {})
+        mark, encoding = unit["mark"], unit["encoding"]
+        strength = "opacity"
+        if mark["type"] == "line" and "point" not in mark:
+            mark["point"] = "transparent"  # a tip tells of a point; of a line it would tell its first
+            strength = "strokeOpacity"  # or those points would be seen
         channels &= {name for name in channels if encoding.get(name, {}).get("type") == "quantitative"}
         field = encoding.get("color", {}).get("field")
-        if isinstance(field, str) and "opacity" not in encoding:
+        if isinstance(field, str) and strength not in encoding:
             fields.append(field)
-            opacity = unit["mark"].get("opacity", 1) if isinstance(unit["mark"], dict) else 1
-            encoding["opacity"] = {"condition": {"param": "legend", "value": opacity}, "value": 0.08}
+            held = {"param": "legend", "value": mark.get("opacity", 1)}
+            encoding[strength] = {"condition": held, "value": 0.08}
     if not views:
         return spec
     spec["params"] = []
@@ -130,14 +134,17 @@ def interactive(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def _units(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
+def _units(spec: Any) -> Iterator[tuple[dict[str, Any], bool]]:
     """Give every marked unit, and whether it leads its view: of layers the last, which is on top."""
+    if not isinstance(spec, dict):
+        return
     layers = spec.get("layer")
     if isinstance(layers, list):
         for place, layer in enumerate(layers):
             for unit, leads in _units(layer):
                 yield unit, leads and place == len(layers) - 1
-    elif "mark" in spec:
+    elif isinstance(spec.get("mark"), str | dict) and isinstance(spec.get("encoding"), dict):
+        spec["mark"] = {"type": spec["mark"]} if isinstance(spec["mark"], str) else spec["mark"]
         yield spec, True
     for key in ("spec", "concat", "hconcat", "vconcat"):
         inside = spec.get(key, [])
