@@ -105,16 +105,18 @@ def test_a_curve_can_be_switched_off_and_on(opened):
     WebDriverWait(driver, 30).until(lambda _: _lines(driver) == 2)
 
 
-def test_a_click_in_a_legend_leaves_its_curve(opened):
-    """Of the two curves of a study the other one fades."""
-    driver = opened("studies")
+@pytest.mark.parametrize(("kind", "curves"), [("studies", 2), ("paper", 8)])
+def test_a_click_in_a_legend_leaves_its_curve(opened, kind, curves):
+    """The other curves fade, in every panel."""
+    driver = opened(kind)
     strengths = """
         const lines = document.querySelectorAll("[data-chart='0'] g.mark-line path");
         return [...lines].map((line) => getComputedStyle(line).opacity);
     """
-    assert driver.execute_script(strengths) == ["1", "1"]
+    assert driver.execute_script(strengths) == ["1"] * curves
     driver.find_element(By.CSS_SELECTOR, "[data-chart='0'] .role-legend-symbol path").click()
-    WebDriverWait(driver, 30).until(lambda _: sorted(driver.execute_script(strengths)) == ["0.08", "1"])
+    WebDriverWait(driver, 30).until(lambda _: "0.08" in driver.execute_script(strengths))
+    assert driver.get_log("browser") == []
 
 
 def test_hovering_tells_the_value(opened):
@@ -127,6 +129,16 @@ def test_hovering_tells_the_value(opened):
     assert tip[0].text.splitlines() == [
         "curve validation loss", "Loss 5.9818", "step 96", "sequences 6,144", "seconds 6.7"
     ]  # fmt: skip
+
+
+def test_a_line_of_a_study_tells_the_value_under_the_pointer(opened):
+    """Not the first of the line: the last point of the first curve has k = 32."""
+    driver = opened("studies")
+    _mouse(driver, "mouseMoved", *_point(driver, 1))
+    (tip,) = WebDriverWait(driver, 30).until(
+        lambda _: driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
+    )
+    assert tip.text.splitlines() == ["sharing shared", "k 32", "noise 2"]
 
 
 def test_ctrl_and_the_wheel_zoom_while_the_wheel_alone_scrolls(opened):
@@ -236,16 +248,17 @@ def _spread(numbers):
     return max(numbers) - min(numbers)
 
 
-def _point(driver):
-    """Give where the middle point of the first curve is, once it is in the middle of the window."""
+def _point(driver, place=3):
+    """Give where a point of the first curve is, once its chart is in the middle of the window."""
     script = """
         const box = document.querySelector("[data-chart='0']");
         box.scrollIntoView({block: "center", behavior: "instant"});
-        const points = [...box.querySelectorAll("g.mark-symbol")].at(-1).querySelectorAll("path");
-        const place = points[3].getBoundingClientRect();
+        const groups = [...box.querySelectorAll("g.mark-symbol:not(.role-legend-symbol)")];
+        const points = groups.at(-1).querySelectorAll("path");
+        const place = points[arguments[0]].getBoundingClientRect();
         return [place.left + place.width / 2, place.top + place.height / 2];
     """
-    return driver.execute_script(script)
+    return driver.execute_script(script, place)
 
 
 def _mouse(driver, kind, x, y, **more):

@@ -49,7 +49,8 @@ def test_names_stay_text_in_a_study_and_its_chart(tmp_path, plain, text):
     """The chart's specification holds the name, and the page's elements do not change."""
     parsed = _parsed(make_study(tmp_path / "study", name=text, text=text))
     assert parsed.tags == plain["study"].tags
-    assert parsed.charts[0]["encoding"]["color"]["scale"]["domain"] == [text, "other"]
+    line = parsed.charts[0]["layer"][0]
+    assert line["encoding"]["color"]["scale"]["domain"] == [text, "other"]
     assert parsed.charts[0]["title"] == text
 
 

@@ -150,15 +150,18 @@ def test_the_chart_of_a_study_zooms_and_its_legend_switches_curves(tmp_path, pag
     (chart,) = page(make_study(tmp_path / "study")).charts
     assert [param["name"] for param in chart["params"]] == ["zoom", "legend"]
     assert chart["params"][0]["select"]["encodings"] == ["x", "y"]
-    assert chart["encoding"]["opacity"]["condition"]["param"] == "legend"
-    assert chart["encoding"]["color"]["scale"]["range"] == ["var(--curve-1)", "var(--curve-2)"]
+    line, points = chart["layer"]
+    assert line["encoding"]["opacity"]["condition"]["param"] == "legend"
+    assert line["encoding"]["color"]["scale"]["range"] == ["var(--curve-1)", "var(--curve-2)"]
+    assert [each["field"] for each in points["encoding"]["tooltip"]] == ["sharing", "k", "noise"]
 
 
 def test_every_panel_of_a_chart_zooms_and_toggles(tmp_path, page):
     """Panels of layers have a named view each, facets one for all."""
     densities, noise = page(make_paper_study(tmp_path / "study")).charts
-    assert densities["params"][0]["views"] == ["view_1", "view_2", "view_3", "view_4"]
-    assert noise["params"][0]["views"] == ["view_1"]
+    assert densities["params"][0]["views"] == ["top_0", "top_1", "top_2", "top_3"]
+    assert densities["params"][1]["views"] == ["curves_0", "curves_1", "curves_2", "curves_3"]
+    assert noise["params"][0]["views"] == ["top_0"]
     assert [param["select"].get("fields") for param in noise["params"]] == [None, ["sharing"]]
 
 

@@ -18,7 +18,7 @@ NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
 AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
 _MOST_ROWS = 1000  # of a curve that are drawn
 _MOST_POINTS = 60  # of a curve that get a dot
-_TARGET_SIZE = 500  # square pixels
+TARGET_SIZE = 500  # of what the pointer meets, in square pixels
 # With a key, so that the page still scrolls over a chart.
 ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
 
@@ -92,7 +92,7 @@ def curves_chart(curves: pl.DataFrame, *, names: Sequence[str], title: str) -> C
     points = base.mark_point(filled=True, opacity=1, clip=True).encode(x=x, y=y, color=colours, size=size)
     # What the pointer meets is larger than what is seen.
     targets = (
-        base.mark_point(filled=True, opacity=0, size=_TARGET_SIZE, clip=True)
+        base.mark_point(filled=True, opacity=0, size=TARGET_SIZE, clip=True)
         .encode(x=x, y=y, tooltip=tooltip)
         .add_params(hover, zoom)
     )

@@ -28,7 +28,7 @@ const views = [];
 let axis = null;
 const font = getComputedStyle(document.body).fontFamily;
 const config = {
-  background: null, font, view: { stroke: null }, mark: { tooltip: true }, line: { tooltip: null }, area: { tooltip: null },
+  background: null, font, view: { stroke: null },
   axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, domain: false, ticks: false, labelPadding: 6, titlePadding: 8, gridDash: [] },
   legend: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
   header: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
