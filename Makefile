@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory
+.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -31,6 +31,16 @@ lint: .venv/ready ## style and types
 
 test: lint ## everything CI checks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2
+
+test-browser: ## the pages of reports in headless Chromium; screenshots go to build/browser
+	@for tool in chromium chromedriver; do command -v $$tool >/dev/null || { \
+		echo "make test-browser needs $$tool; on Debian: apt-get install chromium chromium-driver" >&2; exit 1; }; done
+	@$(MAKE) --no-print-directory .venv/browser-ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/browser
+
+.venv/browser-ready: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	@touch $@
 
 .venv/bench-ready: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

@@ -11,7 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from budgetrec._version import __version__
+from budgetrec.checkpoint import write_whole
 
 FILE = "environment.json"
 _LIBRARIES = ("torch", "numpy", "polars")
@@ -19,7 +22,6 @@ _LIBRARIES = ("torch", "numpy", "polars")
 
 def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Give machine, versions, time and command line; `arguments` are those of this process if not given."""
-    torch = sys.modules.get("torch")  # what does without it need not wait for it
     return {
         "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": clean_command(sys.argv if arguments is None else arguments),
@@ -29,16 +31,16 @@ def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, An
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": _cores(),
-        "threads": torch.get_num_threads() if torch else None,
+        "threads": torch.get_num_threads(),
         "memory_bytes": _memory_bytes(),
-        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 
 
 def write_environment(folder: Path, arguments: Sequence[str] | None = None) -> None:
-    """Write `environment.json` into the folder of a run or a study."""
+    """Write `environment.json` into the folder of a run or a study, whole or not at all."""
     text = json.dumps(describe_environment(arguments), indent=2) + "\n"
-    (folder / FILE).write_text(text, "utf-8")
+    write_whole(folder / FILE, lambda path: path.write_text(text, "utf-8"))
 
 
 def clean_command(arguments: Sequence[str]) -> list[str]:

@@ -16,7 +16,9 @@ from budgetrec.report.page import Chart
 
 NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
 AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
-_MOST_POINTS = 60
+_MOST_ROWS = 1000  # of a curve that are drawn
+_MOST_POINTS = 60  # of a curve that get a dot
+TARGET_SIZE = 500  # of what the pointer meets, in square pixels
 # With a key, so that the page still scrolls over a chart.
 ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
 
@@ -43,23 +45,23 @@ def colour(place: int) -> str:
 
 
 def curve(metrics: pl.DataFrame, measure: str, *, name: str) -> pl.DataFrame:
-    """Give the rows of a run in which a measure was taken, as long as a chart wants them."""
+    """Give the rows of a run in which a measure was taken, of very many every second, third and so on."""
     values = pl.col(measure).cast(pl.Float64)
-    return metrics.filter(values.is_finite().fill_null(False)).select(
+    rows = metrics.filter(values.is_finite().fill_null(False)).select(
         pl.lit(name).alias("curve"), *(pl.col(column) for column in AXES.values()), values.alias("value")
     )
+    apart = -(-len(rows) // _MOST_ROWS)  # a browser slows down over more
+    return rows.reverse().gather_every(apart).reverse() if apart > 1 else rows
 
 
-def curves_chart(
-    curves: pl.DataFrame, *, names: Sequence[str], title: str, best_step: int | None = None
-) -> Chart:
+def curves_chart(curves: pl.DataFrame, *, names: Sequence[str], title: str) -> Chart:
     """Draw curves against steps; the page can switch them to the other axes.
 
     `names` are all curves of the page in the order of their colours; those that `curves` lacks are elsewhere.
     """
     longest = max((len(part) for _, part in curves.group_by("curve")), default=0)
     hover = alt.selection_point(
-        name="hover", encodings=["x"], nearest=True, on="pointerover", empty=False, clear="pointerout"
+        name="hover", fields=["curve", "step"], on="pointerover", clear="pointerout", empty=False
     )
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom=ZOOM)
     shown = alt.param(name="shown", value=list(names))
@@ -69,7 +71,7 @@ def curves_chart(
         axis=alt.Axis(tickCount=6, format="~s"),
         scale=alt.Scale(nice=False, padding=8),
     )
-    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False, nice=5), axis=alt.Axis(tickCount=5))
     colours = alt.Color(
         "curve:N",
         scale=alt.Scale(domain=list(names), range=[colour(place) for place in range(len(names))]),
@@ -87,13 +89,15 @@ def curves_chart(
         alt.Tooltip("examples:Q", title="sequences", format=","),
         alt.Tooltip("seconds:Q", title="seconds", format=",.1f"),
     ]
-    points = (
-        base.mark_point(filled=True, opacity=1, clip=True)
-        .encode(x=x, y=y, color=colours, size=size, tooltip=tooltip)
+    points = base.mark_point(filled=True, opacity=1, clip=True).encode(x=x, y=y, color=colours, size=size)
+    # What the pointer meets is larger than what is seen.
+    targets = (
+        base.mark_point(filled=True, opacity=0, size=TARGET_SIZE, clip=True)
+        .encode(x=x, y=y, tooltip=tooltip)
         .add_params(hover, zoom)
     )
     chart = (
-        alt.layer(line, points)
+        alt.layer(line, points, targets)
         .add_params(shown)
         .properties(
             width="container", height=230, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")

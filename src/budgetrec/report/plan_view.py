@@ -6,7 +6,7 @@ from typing import Any
 
 from budgetrec.errors import DataError
 from budgetrec.report.records import number
-from budgetrec.report.tables import Table, records_table
+from budgetrec.report.tables import Table, records_table, setting_pairs
 from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
@@ -56,13 +56,15 @@ class PlanView:
     noise: Parts | None
     candidates: Table | None
     assumptions: Sequence[tuple[str, str]]
+    others: Sequence[tuple[str, str]]  # of tables that the page knows nothing of
 
 
 def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None) -> PlanView:
     """Sort out a plan; `source` names its file, `peak_bytes` is what the run then took."""
     because = _table(plan, "because", source)
     budget = number(plan, "budget_bytes", source)
-    names = [name for name in plan if name not in (*_MEANS, *_TABLES)]
+    others = {name: value for name, value in plan.items() if name not in (*_MEANS, *_TABLES)}
+    names = [name for name, value in others.items() if not isinstance(value, dict)]
     names += [name for name in because if name not in names]
     choices = [
         Choice(
@@ -83,7 +85,8 @@ def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None)
         memory=_memory(_table(plan, "predicted_bytes", source), budget, plan, peak_bytes, source),
         noise=_noise(_table(plan, "noise", source), source),
         candidates=records_table(candidates) if candidates else None,
-        assumptions=[(label(name), as_text(name, value)) for name, value in assumptions.items()],
+        assumptions=setting_pairs(assumptions),
+        others=setting_pairs({name: value for name, value in others.items() if name not in names}),
     )
 
 

@@ -15,15 +15,17 @@ from budgetrec.config import read_toml
 from budgetrec.data.store import MARKER as DATASET_MARKER
 from budgetrec.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.errors import ConfigError, DataError
+from budgetrec.evaluation.curves import AXES
 from budgetrec.evaluation.evaluate import PARTS
-from budgetrec.report.tables import setting_pairs
+from budgetrec.report.tables import Cell, setting_pairs
 from budgetrec.runs import MARKER, METRICS_FILE
 
 PLAN_FILE = "plan.toml"
 RECOMMENDATIONS_FILE = "recommendations.parquet"
 QUALITY = "ndcg@10"
+_MOST_RECOMMENDATIONS = 10_000  # of which the page shows the first few
 _SECTIONS = ("model", "objective", "optimizer", "training")
-_NEEDED = ("step", "examples", "seconds", "val_loss")
+_NEEDED = (*AXES.values(), "val_loss")
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,6 @@ class RunRecord:
     environment: dict[str, Any] | None
     recommendations: pl.DataFrame | None
     date: str
-
-    @property
-    def seed(self) -> int:
-        """The seed that it was trained with."""
-        return int(self.settings.get("training", {}).get("seed", 0))
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -75,7 +72,7 @@ def read_run(folder: Path) -> RunRecord:
         },
         plan=read_toml(folder / PLAN_FILE) if (folder / PLAN_FILE).exists() else None,
         environment=environment,
-        recommendations=_frame(folder / RECOMMENDATIONS_FILE),
+        recommendations=_frame(folder / RECOMMENDATIONS_FILE, _MOST_RECOMMENDATIONS),
         date=_date(folder, environment),
     )
 
@@ -112,6 +109,12 @@ def interval(found: dict[str, Any], name: str) -> str:
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
         return ""
     return f"{ends[0]:.4f} to {ends[1]:.4f}"
+
+
+def mean_cell(found: dict[str, Any], name: str, source: object) -> Cell:
+    """Give the mean of a metric with its interval below."""
+    mean = number(found, name, source)
+    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
 
 
 def peak_bytes(metrics: pl.DataFrame) -> float | None:
@@ -162,14 +165,18 @@ def _metrics(path: Path) -> pl.DataFrame:
         raise DataError(
             f"{path} has no numbers {missing[0]!r} (found: {', '.join(frame.columns)}). Train the run again."
         )
+    for name in AXES.values():
+        if not frame[name].cast(pl.Float64).is_finite().fill_null(False).all():
+            raise DataError(f"{path} has rows whose {name} is no number. Train the run again.")
     return frame
 
 
-def _frame(path: Path) -> pl.DataFrame | None:
+def _frame(path: Path, num_rows: int | None = None) -> pl.DataFrame | None:
     if not path.exists():
         return None
     try:
-        return pl.read_parquet(path)
+        with path.open("rb") as file:  # a path would be a pattern to polars: run[1] is a fine name
+            return pl.read_parquet(file, n_rows=num_rows)
     except (OSError, pl.exceptions.PolarsError) as error:
         told = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet: {told}. Make it again, or remove it.") from error

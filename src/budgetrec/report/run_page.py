@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.errors import DataError
 from budgetrec.evaluation.evaluate import LOSSES
 from budgetrec.evaluation.tables import MEASURES, how_measured
 from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
@@ -17,11 +18,13 @@ from budgetrec.report.records import (
     command_text,
     environment_pairs,
     interval,
+    mean_cell,
     number,
     peak_bytes,
 )
 from budgetrec.report.tables import Cell, Column, Table, frame_table, setting_pairs
 from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
+from budgetrec.runs import METRICS_FILE
 
 MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
 _LOSS_CURVES = {"val_loss": "validation loss", "train_loss": "training loss"}
@@ -53,9 +56,9 @@ def run_page(run: RunRecord) -> str:
         plan=plan,
         panels=panels,
         switches=switches,
-        evaluations_taken=frame_table(run.metrics, title="Every evaluation") if len(run.metrics) else None,
+        evaluations_taken=frame_table(run.metrics, title="Every evaluation", source=METRICS_FILE),
         evaluations=[
-            (part, _evaluation_table(found, run), _how(part, found))
+            (part, _evaluation_table(found, part, run.folder / f"evaluation-{part}.json"), _how(part, found))
             for part, found in run.evaluations.items()
         ],
         recommendations=_recommendations(run.recommendations),
@@ -70,7 +73,7 @@ def run_page(run: RunRecord) -> str:
 
 def _model_name(run: RunRecord) -> str:
     name = run.settings["model"].get("model", "model")
-    return MODEL_NAMES.get(name, str(name))
+    return MODEL_NAMES.get(str(name), str(name))
 
 
 def _subtitle(run: RunRecord) -> str:
@@ -141,27 +144,19 @@ def _curves(metrics: pl.DataFrame) -> tuple[list[Chart], list[Panel], list[Switc
     )
 
 
-def _evaluation_table(found: dict[str, Any], run: RunRecord) -> Table:
+def _evaluation_table(found: dict[str, Any], part: str, source: object) -> Table:
     """Give a row a measure and a column a cut-off, the interval below the mean."""
-    cutoffs = [each for each in found.get("cutoffs", []) if isinstance(each, int)]
-    part = str(found.get("part", "test"))
-    columns = [
-        Column("metric", numeric=False),
-        *(Column(f"@{cutoff}") for cutoff in cutoffs),
-        Column("all items"),
-    ]
+    cutoffs = found.get("cutoffs", [])
+    if not isinstance(cutoffs, list):
+        raise DataError(f"{source} says cutoffs is {cutoffs!r}, not a list. Evaluate again, or remove it.")
+    columns = [Column("metric", numeric=False), *(Column(f"@{cutoff}") for cutoff in cutoffs)]
     rows = []
-    for measure in (*MEASURES, LOSSES.get(part, "test_loss")):
+    for measure in (*MEASURES, LOSSES[part]):
         names = [*(f"{measure}@{cutoff}" for cutoff in cutoffs), measure]
-        cells = [_mean_cell(found, name, run) for name in names]
+        cells = [mean_cell(found, name, source) for name in names]
         if any(cell.text for cell in cells):
             rows.append([Cell(label(measure)), *cells])
-    return Table(columns, rows)
-
-
-def _mean_cell(found: dict[str, Any], name: str, run: RunRecord) -> Cell:
-    mean = number(found, name, run.folder / "the evaluation")
-    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
+    return Table([*columns, Column("all items")], rows)
 
 
 def _how(part: str, found: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.intervals import compare_users
 from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
 from budgetrec.report.page import Chart, render
-from budgetrec.report.records import QUALITY, RunRecord, interval, number, peak_bytes, read_users
+from budgetrec.report.records import QUALITY, RunRecord, mean_cell, peak_bytes, read_users
 from budgetrec.report.tables import Cell, Column, Table, number_cell
 from budgetrec.report.words import as_number, as_seconds, as_text, label
 
@@ -21,7 +21,8 @@ def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
     """Give the page that compares runs; the first is the baseline."""
     trained = [run for run in runs if len(run.metrics)]
     charts, panels = _curves(trained)
-    horizons = common_horizons([run.metrics for run in trained]) if trained else {}
+    curves = [run.metrics for run in trained if _has_losses(run.metrics)]
+    horizons = common_horizons(curves) if curves else {}
     return render(
         "runs.html",
         charts=charts,
@@ -34,7 +35,6 @@ def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
         panels=panels,
         switches=[Switch(run.name, colour(place)) for place, run in enumerate(trained)],
         users=_users_table(runs),
-        first=runs[0].name,
     )
 
 
@@ -69,7 +69,8 @@ def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
             cells.append(
                 number_cell(name, value) if numeric else Cell("" if value is None else as_text(name, value))
             )
-        cells += [_test_cell(run, QUALITY), _test_cell(run, "test_loss")]
+        test, source = run.evaluations.get("test", {}), run.folder / "evaluation-test.json"
+        cells += [mean_cell(test, name, source) for name in (QUALITY, "test_loss")]
         rows.append([*cells, *_training_cells(run, horizons)])
     return Table(columns, rows)
 
@@ -79,18 +80,17 @@ def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Cell
         yield from [Cell("")] * (4 + len(horizons))
         return
     last = run.metrics.row(-1, named=True)
-    means = summarise_curve(run.metrics, horizons)
-    for value in (last["val_loss"], *(means[f"mean_loss_over_{axis}"] for axis in horizons)):
+    means = summarise_curve(run.metrics, horizons) if _has_losses(run.metrics) else {}
+    for value in (last["val_loss"], *(means.get(f"mean_loss_over_{axis}") for axis in horizons)):
         yield Cell("") if value is None else Cell(f"{value:.4f}", value)
     yield number_cell("steps", last["step"])
     yield Cell(as_seconds(last["seconds"]), last["seconds"])
     yield number_cell("peak_bytes", peak_bytes(run.metrics))
 
 
-def _test_cell(run: RunRecord, name: str) -> Cell:
-    found = run.evaluations.get("test", {})
-    mean = number(found, name, run.folder / "evaluation-test.json")
-    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
+def _has_losses(metrics: pl.DataFrame) -> bool:
+    """Say whether every loss is a number: a run that went astray has no mean loss."""
+    return bool(metrics["val_loss"].cast(pl.Float64).is_finite().fill_null(False).all())
 
 
 def _is_numeric(settings: Sequence[dict[str, Any]], name: str) -> bool:
@@ -100,28 +100,25 @@ def _is_numeric(settings: Sequence[dict[str, Any]], name: str) -> bool:
 
 def _users_table(runs: Sequence[RunRecord]) -> Table | None:
     """Compare the runs that were tested on the users of the first, from the values that evaluate kept."""
-    first, rows = read_users(runs[0]), []
-    if first is None:
+    tested = [(run, users) for run in runs if (users := read_users(run)) is not None]
+    rows = [
+        [
+            Cell(run.name),
+            Cell("test loss" if name == "loss" else label(name)),
+            Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
+            Cell(f"{found.p_value:.2g}", found.p_value),
+            number_cell("users", found.count),
+        ]
+        for run, users in tested[1:]
+        if _same_task(tested[0][0], run, tested[0][1], users)
+        for name in (*TESTED, "loss")
+        if name in tested[0][1].columns and name in users.columns
+        for found in [compare_users(tested[0][1][name].to_numpy(), users[name].to_numpy(), seed=0)]
+    ]
+    if not rows:
         return None
-    for run in runs[1:]:
-        users = read_users(run)
-        if users is None or not _same_task(runs[0], run, first, users):
-            continue
-        for name in (*TESTED, "loss"):
-            if name not in first.columns or name not in users.columns:
-                continue
-            found = compare_users(first[name].to_numpy(), users[name].to_numpy(), seed=0)
-            rows.append(
-                [
-                    Cell(run.name),
-                    Cell("test loss" if name == "loss" else name),
-                    Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
-                    Cell(f"{found.p_value:.2g}", found.p_value),
-                    number_cell("users", found.count),
-                ]
-            )
     columns = [Column("run", numeric=False), Column("metric", numeric=False), Column("difference")]
-    return Table([*columns, Column("p"), Column("users")], rows) if rows else None
+    return Table([*columns, Column("p"), Column("users")], rows, title=f"Differences to {tested[0][0].name}")
 
 
 def _same_task(first: RunRecord, run: RunRecord, users: pl.DataFrame, others: pl.DataFrame) -> bool:

@@ -12,7 +12,7 @@ import polars as pl
 
 from budgetrec.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.errors import DataError
-from budgetrec.report.charts import ZOOM
+from budgetrec.report.charts import TARGET_SIZE, ZOOM
 from budgetrec.report.page import Chart, render
 from budgetrec.report.records import command_text, environment_pairs, read_json
 from budgetrec.report.tables import Table, frame_table, setting_pairs
@@ -54,7 +54,7 @@ class Study:
 
 
 def study_page(folders: Sequence[Path], *, title: str) -> str:
-    """Give one page for the studies in these folders."""
+    """Give one page for the studies in these folders; one alone gives it its own name."""
     charts: list[Chart] = []
     studies = [_study(folder, place, charts) for place, folder in enumerate(folders)]
     names = Counter(study.name for study in studies)
@@ -62,6 +62,7 @@ def study_page(folders: Sequence[Path], *, title: str) -> str:
         replace(study, name=f"{study.name} ({folder.resolve().name})") if names[study.name] > 1 else study
         for study, folder in zip(studies, folders, strict=True)
     ]
+    title = studies[0].name if len(studies) == 1 else title
     return render("study.html", charts=charts, title=title, studies=studies)
 
 
@@ -96,52 +97,90 @@ def _drawings(folder: Path, charts: list[Chart]) -> Iterator[Drawing]:
 
 
 def interactive(spec: dict[str, Any]) -> dict[str, Any]:
-    """Give a specification that zooms, whose legend switches curves, in the page's colours.
+    """Give a specification with tips, that zooms, whose legend switches curves, in the page's colours.
 
     One that has parameters of its own is left as it is but for its colours.
     """
     spec = _recoloured(spec)
     if "params" in spec:
         return spec
-    views: list[str] = []
+    spec = _with_tips(spec)
+    zoomed: list[str] = []
+    switched: list[str] = []
     fields: list[str] = []
     channels = {"x", "y"}  # that can be zoomed: of numbers in every view
-    for unit, leads in _units(spec):
-        if leads:
-            unit["name"] = f"view_{len(views) + 1}"
-            views.append(unit["name"])
-        encoding = unit.get("encoding", {})
-        channels &= {name for name in channels if encoding.get(name, {}).get("type") == "quantitative"}
-        field = encoding.get("color", {}).get("field")
-        if isinstance(field, str) and "opacity" not in encoding:
-            fields.append(field)
-            opacity = unit["mark"].get("opacity", 1) if isinstance(unit["mark"], dict) else 1
-            encoding["opacity"] = {"condition": {"param": "legend", "value": opacity}, "value": 0.08}
-    if not views:
-        return spec
-    spec["params"] = []
-    if channels:
+    for place, units in enumerate(_views(spec)):
+        units[-1]["name"] = f"top_{place}"
+        zoomed.append(f"top_{place}")
+        for unit in units:
+            encoding = unit["encoding"]
+            channels &= {name for name in channels if encoding.get(name, {}).get("type") == "quantitative"}
+        coloured = [unit for unit in units if isinstance(unit["encoding"].get("color", {}).get("field"), str)]
+        for unit in coloured:
+            held = {"param": "legend", "value": unit["mark"].get("opacity", 1)}
+            unit["encoding"].setdefault("opacity", {"condition": held, "value": 0.08})
+        if coloured:
+            fields.append(coloured[0]["encoding"]["color"]["field"])
+            switched.append(coloured[0].setdefault("name", f"curves_{place}"))
+    params: list[dict[str, Any]] = []
+    if zoomed and channels:
         zoom = {"type": "interval", "zoom": ZOOM, "encodings": sorted(channels)}
-        spec["params"].append({"name": "zoom", "select": zoom, "bind": "scales", "views": views})
-    if fields:
+        params.append({"name": "zoom", "select": zoom, "bind": "scales", "views": zoomed})
+    if switched:
         toggle = {"type": "point", "fields": list(dict.fromkeys(fields))}
-        spec["params"].append({"name": "legend", "select": toggle, "bind": "legend", "views": views})
-    return spec
+        params.append({"name": "legend", "select": toggle, "bind": "legend", "views": switched})
+    return {**spec, "params": params} if params else spec
 
 
-def _units(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Give every marked unit, and whether it leads its view: of layers the last, which is on top."""
-    layers = spec.get("layer")
-    if isinstance(layers, list):
-        for place, layer in enumerate(layers):
-            for unit, leads in _units(layer):
-                yield unit, leads and place == len(layers) - 1
-    elif "mark" in spec:
-        yield spec, True
+def _with_tips(spec: Any) -> Any:
+    """Give each mark a tip with its values.
+
+    Of a line a tip would always tell the first point, so unseen points are laid over it.
+    """
+    if not isinstance(spec, dict):
+        return spec
+    spec = dict(spec)
+    for key in ("layer", "concat", "hconcat", "vconcat"):
+        if isinstance(spec.get(key), list):
+            spec[key] = [_with_tips(each) for each in spec[key]]
+    if "spec" in spec:
+        spec["spec"] = _with_tips(spec["spec"])
+    if not (isinstance(spec.get("mark"), str | dict) and isinstance(spec.get("encoding"), dict)):
+        return spec
+    mark = spec["mark"] = {"type": spec["mark"]} if isinstance(spec["mark"], str) else spec["mark"]
+    encoding = spec["encoding"] = dict(spec["encoding"])
+    tip = [
+        {key: held[key] for key in ("field", "type", "title") if isinstance(held.get(key), str)}
+        for held in encoding.values()
+        if isinstance(held, dict) and isinstance(held.get("field"), str)
+    ]
+    if mark.get("type") != "line":
+        encoding.setdefault("tooltip", list({each["field"]: each for each in tip}.values()))
+        return spec
+    places = {name: encoding[name] for name in ("x", "y") if name in encoding}
+    line = {"mark": spec.pop("mark"), "encoding": spec.pop("encoding")}
+    points = {"mark": {"type": "point", "filled": True, "opacity": 0, "size": TARGET_SIZE}}
+    return {**spec, "layer": [line, {**points, "encoding": {**places, "tooltip": tip}}]}
+
+
+def _views(spec: Any) -> Iterator[list[dict[str, Any]]]:
+    """Give the marked units of each view, from the lowest layer to the one on top."""
+    if not isinstance(spec, dict):
+        return
+    if units := _units(spec):
+        yield units
     for key in ("spec", "concat", "hconcat", "vconcat"):
         inside = spec.get(key, [])
         for each in inside if isinstance(inside, list) else [inside]:
-            yield from _units(each)
+            yield from _views(each)
+
+
+def _units(spec: Any) -> list[dict[str, Any]]:
+    if not isinstance(spec, dict):
+        return []
+    if isinstance(spec.get("layer"), list):
+        return [unit for layer in spec["layer"] for unit in _units(layer)]
+    return [spec] if isinstance(spec.get("mark"), dict) and isinstance(spec.get("encoding"), dict) else []
 
 
 def _recoloured(value: Any) -> Any:
@@ -171,7 +210,7 @@ def _picture(path: Path) -> Drawing:
 
 def _read_csv(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_csv(path, infer_schema_length=None)
+        return pl.read_csv(path.read_bytes(), infer_schema_length=None)
     except (OSError, pl.exceptions.PolarsError) as error:
         told = str(error).splitlines()[0]
         raise DataError(

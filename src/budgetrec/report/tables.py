@@ -8,7 +8,8 @@ import polars as pl
 
 from budgetrec.report.words import as_text, label
 
-_MOST_ROWS = 200
+# A longer table is shown by a sample: it is read in its file.
+_MOST_ROWS, _SAMPLE_ROWS = 200, 20
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ def number_cell(name: str, value: Any) -> Cell:
 
 
 def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Table:
-    """Give a frame as a table, its first rows if it is long; `source` says where all of them are."""
+    """Give a frame as a table, a few rows of a long one; `source` says where all of them are."""
     columns = [Column(label(name), kind.is_numeric()) for name, kind in frame.schema.items()]
-    shown = frame.head(_MOST_ROWS)
+    shown = frame if len(frame) <= _MOST_ROWS else frame.head(_SAMPLE_ROWS)
     note = ""
     if len(frame) > len(shown):
         note = f"The first {len(shown):,} of {len(frame):,} rows" + (

@@ -28,8 +28,9 @@ const views = [];
 let axis = null;
 const font = getComputedStyle(document.body).fontFamily;
 const config = {
-  background: null, font, view: { stroke: null }, mark: { tooltip: true },
+  background: null, font, view: { stroke: null },
   axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, domain: false, ticks: false, labelPadding: 6, titlePadding: 8, gridDash: [] },
+  legend: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
   header: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
   axisX: { grid: false, domain: true, ticks: true, tickSize: 4 },
 };
@@ -48,11 +49,15 @@ function shown() {
 async function draw(place) {
   const box = document.querySelector(`[data-chart="${place}"]`);
   const { spec, fluid } = charts[place];
-  const result = await vegaEmbed(box, fluid ? withAxis(spec) : spec, { renderer: "svg", actions: false, config });
-  views[place]?.finalize();
-  views[place] = result;
-  if (fluid) result.view.signal("shown", shown());
-  await result.view.runAsync();
+  try {
+    const result = await vegaEmbed(box, fluid ? withAxis(spec) : spec, { renderer: "svg", actions: false, config });
+    views[place]?.finalize();
+    views[place] = result;
+    if (fluid) await result.view.signal("shown", shown()).runAsync();
+  } catch (error) {
+    console.error(error);
+    box.textContent = `This chart cannot be drawn: ${error.message}`;
+  }
 }
 
 function press(button, pressed) {
@@ -70,7 +75,7 @@ for (const button of document.querySelectorAll("[data-axis]")) {
 for (const button of document.querySelectorAll("[data-curve]")) {
   button.addEventListener("click", () => {
     press(button, button.getAttribute("aria-pressed") !== "true");
-    for (const [place, result] of views.entries()) if (charts[place].fluid) result.view.signal("shown", shown()).runAsync();
+    for (const place of charts.keys()) if (charts[place].fluid) views[place]?.view.signal("shown", shown()).runAsync();
   });
 }
 
