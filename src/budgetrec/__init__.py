@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from budgetrec.data.store import Dataset
     from budgetrec.evaluation.compare import compare
     from budgetrec.evaluation.evaluate import evaluate
+    from budgetrec.fitting import fit
     from budgetrec.objectives import SampledSoftmax
+    from budgetrec.planner import Plan, plan
     from budgetrec.recommend import recommend
     from budgetrec.runs import Run
     from budgetrec.training import resume, train
@@ -31,6 +33,7 @@ __all__ = [
     "Columns",
     "Dataset",
     "LeaveOneOut",
+    "Plan",
     "Run",
     "SampledSoftmax",
     "Temporal",
@@ -39,7 +42,9 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "fit",
     "models",
+    "plan",
     "prepare",
     "recommend",
     "resume",
@@ -52,6 +57,7 @@ _HOMES = {
     "Columns": "budgetrec.data.columns",
     "Dataset": "budgetrec.data.store",
     "LeaveOneOut": "budgetrec.data.splits",
+    "Plan": "budgetrec.planner",
     "Run": "budgetrec.runs",
     "SampledSoftmax": "budgetrec.objectives",
     "Temporal": "budgetrec.data.splits",
@@ -59,6 +65,8 @@ _HOMES = {
     "TrainingBatches": "budgetrec.data.batches",
     "compare": "budgetrec.evaluation.compare",
     "evaluate": "budgetrec.evaluation.evaluate",
+    "fit": "budgetrec.fitting",
+    "plan": "budgetrec.planner",
     "prepare": "budgetrec.data.prepare",
     "recommend": "budgetrec.recommend",
     "resume": "budgetrec.training",

@@ -28,6 +28,7 @@ from budgetrec.checkpoint import (
 from budgetrec.config import RunConfig
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
+from budgetrec.environment import write_environment
 from budgetrec.errors import ArgumentError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
@@ -182,6 +183,7 @@ class _Trainer:
         with new_folder(self.folder, overwrite=overwrite, files=FILES) as staging:
             (staging / "checkpoint").mkdir()
             write_run(staging, self.config, self.dataset, self.features)
+            write_environment(staging)
             if self.plan is not None:
                 self.plan.write(staging / PLAN)
             self._keep(row, staging)

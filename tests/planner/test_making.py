@@ -195,22 +195,11 @@ def test_a_planner_comes_back_from_its_plan(planned, dataset):
 
 def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
     """`plan -o` leaves plan.toml and two pictures, and prints one JSON object."""
-    code = run(
-        [
-            "plan",
-            str(dataset.folder),
-            "--memory",
-            "400MiB",
-            "-o",
-            str(tmp_path / "plan"),
-            "--json",
-            "--dim",
-            "16",
-        ]
-        + ["--max-length", "20", "--warm-up", "0.5"]
-    )
+    options = ("--json", "--dim", "16", "--max-length", "20", "--warm-up", "0.5")
+    output = tmp_path / "plan"
+    code = run(["plan", str(dataset.folder), "--memory", "400MiB", "-o", str(output), *options])
     assert code == 0
     document = json.loads(capsys.readouterr().out)
-    assert {path.name for path in (tmp_path / "plan").iterdir()} == {"plan.toml", "plan.svg", "plan.png"}
-    assert Plan.read(tmp_path / "plan" / "plan.toml").batch_size == document["batch_size"]
+    assert {path.name for path in output.iterdir()} == {"plan.toml", "plan.svg", "plan.png"}
+    assert Plan.read(output / "plan.toml").batch_size == document["batch_size"]
     assert np.isfinite(document["step_seconds"])

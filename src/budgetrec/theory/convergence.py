@@ -249,9 +249,9 @@ def step_ratio(noise: float, other_noise: float) -> float:
 def steps_to_gain(*, variance: ArrayLike, bias: ArrayLike, gradient: float) -> Floats:
     r"""Give $\|\nabla F\|^2 + V / (1 - \beta)^2$, to which the steps to a given gain are in proportion (T23).
 
-    A step goes against $g = \nabla F + b + \xi$: noise $\xi$ of `variance` $V$, a `bias` of $\|b\|^2$ that points
-    against the gradient, and `gradient` $\|\nabla F\|^2$; $\beta = \|b\| / \|\nabla F\|$. From $\beta = 0.95$ on
-    the factor stays, for what is left there is below what can be measured.
+    A step goes against $g = \nabla F + b + \xi$: noise $\xi$ of `variance` $V$, a `bias` of $\|b\|^2$ that
+    points against the gradient, and `gradient` $\|\nabla F\|^2$; $\beta = \|b\| / \|\nabla F\|$. From 0.95 on
+    $\beta$ stays, for what is left there is below what can be measured.
 
     >>> float(steps_to_gain(variance=2.0, bias=0.25, gradient=1.0))  # beta = 1/2
     9.0

@@ -1,0 +1,146 @@
+"""A run that grows above its budget is cut finer, and ends where it would have ended."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from budgetrec.checkpoint import load_checkpoint
+from budgetrec.config import RunConfig
+from budgetrec.data.batches import Batch
+from budgetrec.errors import ArgumentError, TrainingError
+from budgetrec.memory.budget import MemoryWatch
+from budgetrec.planner import plan
+from budgetrec.runs import LAST
+from budgetrec.stepper import Stepper
+from budgetrec.tracking import Watcher
+from budgetrec.training import resume, train
+
+SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "batch_size": 32, "num_negatives": 16, "dropout": 0.0}
+
+
+def config(**settings):
+    """Give small settings, some of them changed."""
+    return RunConfig().replaced({**SMALL, **settings})
+
+
+class Listener(Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.sentences = []
+
+    def change(self, sentence):
+        """Keep a sentence."""
+        self.sentences.append(sentence)
+
+
+def test_a_run_above_its_budget_cuts_steps_and_says_so(dataset, tmp_path, monkeypatch):
+    """With no bytes to spare, parts double until there is one a sequence; the weights end nearly the same."""
+    monkeypatch.setattr(MemoryWatch, "excess", lambda watch: 5 * 2**20 if watch.budget_bytes else 0)
+    listener = Listener()
+    tight = train(dataset, tmp_path / "tight", config(steps=8, memory="1MiB"), watcher=listener)
+    roomy = train(dataset, tmp_path / "roomy", config(steps=8))
+    assert listener.sentences[0].startswith(
+        "step 1: 5 MiB above the budget of 1 MiB; steps are cut into 2 parts"
+    )
+    assert listener.sentences[4].startswith("step 5: 5 MiB above the budget of 1 MiB; steps are cut into 32")
+    assert listener.sentences[-1].endswith("and steps cannot be cut any finer.")
+    for name, tensor in tight.network.state_dict().items():
+        assert torch.allclose(tensor, roomy.network.state_dict()[name], atol=1e-4), name
+
+
+def test_a_watch_counts_what_a_run_adds():
+    """Sixty-four mebibytes that are touched show as growth, and as an excess over half of them."""
+    watch = MemoryWatch(torch.device("cpu"), 32 * 2**20)
+    held = torch.ones(16 * 2**20)
+    assert 60 * 2**20 < watch.growth() < 90 * 2**20
+    assert watch.excess() > 28 * 2**20
+    del held
+    watch.forget_peak()
+    assert watch.excess() < 16 * 2**20
+    assert watch.growth() > 60 * 2**20
+
+
+def test_a_device_without_memory_gets_smaller_parts(dataset):
+    """A step that runs out of memory is done again in more parts, with the same negatives and gradient."""
+    whole = Stepper(dataset, config(micro_batches=1))
+    scarce = Stepper(dataset, config(micro_batches=1))
+    model_forward = scarce.model.forward
+
+    def forward(ids, mask):
+        if len(ids) > 8:
+            raise torch.OutOfMemoryError("no memory")
+        return model_forward(ids, mask)
+
+    scarce.model.forward = forward
+    batch = next(whole.batches.epoch(torch.Generator().manual_seed(0)))
+    assert isinstance(batch, Batch)
+    sums, parts = whole.gradient(batch), scarce.gradient(batch)
+    assert parts.loss == pytest.approx(sums.loss, abs=1e-5)
+    assert parts.num_parts >= 4
+    assert scarce.micro_batches >= 4
+    for one, other in zip(whole.model.parameters(), scarce.model.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-6)
+
+
+def test_a_device_that_cannot_hold_one_sequence_is_told(dataset):
+    """When parts cannot get smaller the error of the device comes through."""
+    stepper = Stepper(dataset, config())
+
+    def forward(ids, mask):
+        raise torch.OutOfMemoryError("no memory")
+
+    stepper.model.forward = forward
+    with pytest.raises(torch.OutOfMemoryError):
+        stepper.gradient(next(stepper.batches.epoch(torch.Generator().manual_seed(0))))
+
+
+@pytest.fixture(scope="module")
+def planned(dataset):
+    """Plan with a batch size that replanning will not keep."""
+    wishes = {"batch_size": 4, "num_negatives": 2, "sharing": "batch", "warm_up": 0.3}
+    return plan(dataset, memory="400MiB", **{"dim": 16, "max_length": 20, "num_heads": 1, **wishes})
+
+
+REPLANNED = {"dim": 16, "max_length": 20, "num_heads": 1, "dropout": 0.0, "replan": 5, "epochs": 2}
+
+
+def test_replanning_changes_negatives_at_once_and_the_batch_at_the_epochs_end(dataset, planned, tmp_path):
+    """From n = 4 and k = 2 of one set, more negatives come at step 5 and more sequences with epoch 2."""
+    listener = Listener()
+    run = train(
+        dataset, tmp_path / "run", RunConfig(), plan=planned, watcher=listener, **REPLANNED, evaluate_every=40
+    )
+    assert listener.sentences[0].startswith("step 5: planned again; k = ")
+    assert "less time to the same loss than n = 4, k = 2 a batch" in listener.sentences[0]
+    rows = run.metrics
+    assert rows["batch_size"][0] == 4
+    assert rows["num_negatives"][0] == 2
+    assert rows.filter(rows["step"] >= 5)["num_negatives"].min() > 2
+    assert rows.filter(rows["epoch"] <= 0.9)["batch_size"].max() == 4
+    assert rows["batch_size"][-1] != 4
+    assert rows["epoch"][-1] == 2.0
+
+
+def test_a_replanned_run_is_taken_up_to_the_bit(dataset, planned, tmp_path):
+    """Killed after its allocation has changed, a run ends with the same bits as one that was not."""
+
+    class Killer(Watcher):
+        def step(self, *, step, **seen):
+            if step == 80:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    whole = train(dataset, tmp_path / "whole", RunConfig(), plan=planned, **REPLANNED)
+    with pytest.raises(TrainingError, match="everything is saved"):
+        train(dataset, tmp_path / "broken", RunConfig(), plan=planned, watcher=Killer(), **REPLANNED)
+    broken = resume(tmp_path / "broken")
+    first, second = (load_checkpoint(run.folder / LAST)[0] for run in (whole, broken))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_replanning_without_a_plan_is_refused(dataset, tmp_path):
+    """There must be something to change."""
+    with pytest.raises(ArgumentError, match=r"there is none\. Pass --plan"):
+        train(dataset, tmp_path / "run", config(replan=5))

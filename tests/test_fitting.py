@@ -1,0 +1,67 @@
+"""The main job, from a file and a number of bytes to a report."""
+
+import json
+
+import pytest
+
+from budgetrec.data import demo
+from budgetrec.evaluation.evaluate import evaluate
+from budgetrec.fitting import fit
+from budgetrec.runs import Run
+
+SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "epochs": 2}
+FLAGS = ("--dim", "16", "--max-length", "20", "--num-heads", "1", "--epochs", "2", "--warm-up", "0.3")
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    """Write generated interactions: 200 users, 80 items."""
+    path = tmp_path_factory.mktemp("raw") / "events.csv"
+    truth = demo.make_truth(num_users=200, num_items=80, seed=0)
+    demo.generate_events(truth, num_rows=4000, seed=1).write_csv(path)
+    return path
+
+
+def test_one_command_prepares_plans_trains_evaluates_and_reports(events, budgetrec, tmp_path):
+    """All files are there, the run can be opened, and the JSON says what was done."""
+    answer = budgetrec("fit", events, "--memory", "400MiB", "-o", tmp_path / "run", "--json", *FLAGS)
+    assert answer.code == 0, answer.err
+    said = json.loads(answer.out)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"run.toml", "plan.toml", "metrics.parquet", "report.html", "evaluation-test.json"} <= names
+    run = Run.open(tmp_path / "run")
+    assert run.config.training.batch_size == said["plan"]["batch_size"]
+    assert said["training"]["training_bytes"] <= 400 * 2**20
+    assert said["evaluation"]["ndcg@10"] == pytest.approx(evaluate(run).metrics["ndcg@10"])
+    assert "The plan" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
+def test_a_prepared_folder_is_taken_as_it_is(events, tmp_path):
+    """No second dataset is made, and settings that are fixed stay."""
+    from budgetrec.data.prepare import prepare
+
+    dataset = prepare(events, tmp_path / "dataset")
+    fitted = fit(
+        dataset.folder,
+        tmp_path / "run",
+        memory="400MiB",
+        planning={"warm_up": 0.3},
+        batch_size=16,
+        num_negatives=20,
+        **SMALL,
+    )
+    assert fitted.run.config.training.batch_size == 16
+    assert fitted.run.config.objective.num_negatives == 20
+    assert {path.name for path in tmp_path.iterdir()} == {"dataset", "run"}
+
+
+def test_a_budget_that_nothing_fits_leaves_nothing_behind(events, refused, tmp_path):
+    """The prepared dataset goes again, and the sentence says what takes the bytes."""
+    told = refused("fit", events, "--memory", "2MiB", "-o", tmp_path / "run", *FLAGS)
+    assert "nothing fits in 2 MiB" in told
+
+
+@pytest.mark.parametrize("memory", ["0", "-1", "2 bananas", "1e30"])
+def test_nonsense_budgets_are_refused_at_once(events, refused, tmp_path, memory):
+    """Before anything is read."""
+    refused("fit", events, f"--memory={memory}", "-o", tmp_path / "run")
