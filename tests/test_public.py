@@ -10,8 +10,8 @@ def test_public_names_are_pinned():
     """Adding or removing a public name is a decision, so it shows here."""
     assert sorted(budgetrec.__all__) == [
         "BudgetrecError", "Cleaning", "Columns", "Dataset", "LeaveOneOut", "Plan", "Run",
-        "SampledSoftmax", "Temporal", "TemporalUsers", "TrainingBatches", "__version__", "compare", "evaluate",
-        "fit", "models", "plan", "prepare", "recommend", "resume", "samplers", "train",
+        "SampledSoftmax", "Temporal", "TemporalUsers", "TrainingBatches", "__version__", "compare",
+        "evaluate", "fit", "models", "plan", "prepare", "recommend", "resume", "samplers", "train",
     ]  # fmt: skip
     for name in budgetrec.__all__:
         assert getattr(budgetrec, name) is not None

@@ -169,6 +169,7 @@ class _Trainer:
             raise TrainingError("the dataset has no validation part. Prepare it with another split.")
         self.progress = Progress()
         self.planner: Planner | None = None
+        self.told_of_excess = False
         self.total_steps = self._count_steps()
         self._learning_rate(0)  # refuse a schedule that cannot be followed before anything is written
         self.order_state = self._order.get_state()
@@ -273,7 +274,8 @@ class _Trainer:
                 f"{format_bytes(self.memory.budget_bytes or 0)}; steps are cut into "
                 f"{self.stepper.micro_batches} parts from now on instead of {parts}, for the same result."
             )
-        elif excess:
+        elif excess and not self.told_of_excess:
+            self.told_of_excess = True
             self.watcher.change(
                 f"step {self.progress.step:,}: {format_bytes(excess)} above the budget of "
                 f"{format_bytes(self.memory.budget_bytes or 0)}, and steps cannot be cut any finer."

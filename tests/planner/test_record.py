@@ -51,6 +51,7 @@ PLANS = st.builds(
     because=st.dictionaries(WORDS, WORDS, max_size=3),
     assumptions=st.dictionaries(WORDS, WORDS, max_size=3),
     candidates=st.lists(CANDIDATES, max_size=3).map(tuple),
+    fixed=st.lists(WORDS, max_size=3).map(tuple),
     overhead_bytes=COUNTS,
     seconds_model=st.lists(st.dictionaries(WORDS, NUMBERS | WORDS, max_size=3), max_size=2).map(tuple),
 )

@@ -100,10 +100,11 @@ class Planner:
         report: Callable[[str], None] = lambda stage: None,
         overhead: int | None = None,
         measured: bool = True,
+        kinds: list[Kind] | None = None,
     ) -> None:
         self.request, self.data, self.device_type = request, data, device_type
         self._model = model
-        self.kinds = possible_kinds(
+        self.kinds = kinds or possible_kinds(
             request.config,
             request.fixed,
             num_items=data.num_items,
@@ -132,10 +133,17 @@ class Planner:
             budget_bytes=plan.budget_bytes,
             goal=plan.goal,
             margin=plan.margin,
-            fixed={"objective": plan.objective, "table_updates": plan.table_updates},
+            fixed={name: getattr(plan, name) for name in plan.fixed},
         )
-        planner = cls(request, data, device_type=device_type, overhead=plan.overhead_bytes)
-        planner.seconds = dict(seconds_of(row) for row in plan.seconds_model)
+        seconds = dict(seconds_of(row) for row in plan.seconds_model)
+        chosen = (plan.objective, plan.table_updates)
+        kinds = [
+            dataclasses.replace(kind, micro_batches=request.fixed.get("micro_batches"))
+            for kind in seconds
+            if (kind.objective, kind.table_updates) == chosen
+        ]
+        planner = cls(request, data, device_type=device_type, overhead=plan.overhead_bytes, kinds=kinds)
+        planner.seconds = seconds
         return planner
 
     def _count(self, kind: Kind, config: RunConfig | None = None) -> StepMemory:
@@ -308,6 +316,7 @@ class Planner:
             because=because,
             assumptions=dict(assumptions),
             candidates=runner_ups(search, chosen, ranked),
+            fixed=tuple(sorted(request.fixed)),
             overhead_bytes=self.overhead,
             seconds_model=tuple(seconds_row(kind, seconds) for kind, seconds in self.seconds.items()),
         )

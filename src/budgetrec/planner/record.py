@@ -39,7 +39,7 @@ class Plan:
 
     `num_groups` counts the independent sets of negatives of a step, `num_targets` its targets. `noise` is the
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
-    itself, and `because` holds one sentence for each choice. `seconds_model` holds what steps of each
+    itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `seconds_model` holds what steps of each
     kind were measured to cost and `overhead_bytes` what the process needs besides tensors, so that a run can
     plan anew without measuring them again.
     """
@@ -66,6 +66,7 @@ class Plan:
     because: Mapping[str, str]
     assumptions: Mapping[str, str] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
+    fixed: tuple[str, ...] = ()
     overhead_bytes: int = 0
     seconds_model: tuple[Mapping[str, float | int | str | bool], ...] = ()
 
@@ -100,6 +101,7 @@ class Plan:
         document["noise"] = {"total": self.total_noise, **self.noise}
         document["because"], document["assumptions"] = dict(self.because), dict(self.assumptions)
         document["seconds_model"] = [dict(each) for each in self.seconds_model]
+        document["fixed"] = list(self.fixed)
         document["candidates"] = [dataclasses.asdict(each) for each in self.candidates]
         return document
 
@@ -112,6 +114,7 @@ class Plan:
             noise.pop("total")
             values |= {"predicted_bytes": memory["total"], "parts": memory["parts"], "noise": noise}
             values["candidates"] = tuple(Candidate(**each) for each in values["candidates"])
+            values["fixed"] = tuple(values["fixed"])
             values["seconds_model"] = tuple(dict(each) for each in values["seconds_model"])
             plan = cls(**{"micro_batches": None, **values})
             for name, kind in typing.get_type_hints(cls).items():
