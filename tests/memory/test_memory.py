@@ -73,7 +73,7 @@ def test_the_timeline_counts_bytes_by_stage_and_only_from_where_the_work_begins(
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
 def test_small_steps_foretell_the_tensors_of_a_large_one(changes: dict[str, object]) -> None:
-    """The predicted peak of a part is within 2% of what one twenty times as large has; lean, up to 12% above."""
+    """A predicted part is within 2% of one twenty times as large; lean, up to 12% above it."""
     config = RunConfig().replaced({**SMALL, "num_negatives": 100, **changes})
     found = dry_run(**changes)
     model = build_model(config.model, 2000, features=None, generator=torch.Generator())
