@@ -10,10 +10,9 @@ from budgetrec.memory.features import Features
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
 from budgetrec.objectives.full_softmax import TILE_TARGETS
-from budgetrec.objectives.scoring import BLOCK_BYTES
 from budgetrec.steps import Objective
 
-_NUM_RUNS = 10
+_NUM_RUNS = 12
 _LONGEST = 32
 _FEW_ITEMS, _MANY_ITEMS = 60, 3000
 _TILES = 17  # at least 16 are needed for tiles to be used at all
@@ -30,7 +29,7 @@ class StepLaws:
 
 @dataclass(frozen=True)
 class Asked:
-    """One small step; `block_bytes` are for an objective over the whole table."""
+    """One small step; `block_bytes` are those of a lean objective."""
 
     lengths: NDArray[np.int64]
     num_negatives: int
@@ -117,19 +116,23 @@ def _asked(
             num_items = (_FEW_ITEMS, 10 * _FEW_ITEMS, _MANY_ITEMS)[run % 3]
             if features.sharing == "sequence":
                 lengths = lengths[: 3 + run % 2] if len(lengths) > 3 else np.full(3 + run % 2, width)
-            num_negatives = _for_two_blocks(features, lengths, targets_share, random.uniform(0.72, 0.92))
+            share = random.uniform(0.72, 0.92)
+            block_bytes = _for_two_blocks(features, lengths, num_negatives, targets_share, share)
         yield Asked(lengths, num_negatives, num_items, block_bytes)
 
 
 def _for_two_blocks(
-    features: Features, lengths: NDArray[np.int64], targets_share: float, share: float
+    features: Features,
+    lengths: NDArray[np.int64],
+    num_negatives: int,
+    targets_share: float,
+    share: float,
 ) -> int:
-    """Give so many negatives that a lean objective works in two blocks, the first larger than the second."""
-    numbers = BLOCK_BYTES // 4
+    """Give the bytes with which a lean objective works in two blocks, the first with `share` of the work."""
     num_targets = max(1, round(float(lengths.sum()) * targets_share))
-    if features.sharing == "sequence":
+    if features.sharing == "sequence":  # three or four groups, two of them in a block
         size = max(1.0, float(lengths.max()) * targets_share)
-        return int(numbers * share / (2 * (size + features.dim)))
+        return int(4 * num_negatives * 2 * (size + features.dim) / share)
     if features.sharing == "target":
-        return int(numbers / ((1 + features.dim) * num_targets * share))
-    return int(numbers / (num_targets * share))
+        return int(4 * num_negatives * (1 + features.dim) * num_targets * share)
+    return int(4 * num_negatives * num_targets * share)

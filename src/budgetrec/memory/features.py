@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import TILE_TARGETS
-from budgetrec.objectives.scoring import BLOCK_BYTES
 
 Floats = NDArray[np.float64]
 
@@ -17,16 +15,16 @@ class Features:
     """Turns sizes of batches and parts into features.
 
     `sharing` is "batch", "sequence" or "target" for drawn negatives and None for an objective over the whole
-    table; `dim` is the width; a lean objective over the whole table takes about `block_bytes` of logits, in
-    blocks of targets or in `tiles` of targets and items.
+    table; `dim` is the width; a lean objective works in blocks of about `block_bytes`, one over the whole
+    table in blocks of targets or in `tiles` of targets and items.
     """
 
     sharing: str | None
     lean: bool
     dim: int
     num_items: int
+    block_bytes: int
     tiles: bool = False
-    block_bytes: int = TABLE_BLOCK_BYTES
 
     def slots(self, shape: Floats, num_negatives: Floats) -> Floats:
         """Count the negatives that are drawn for batches or parts of `shape` (..., 4)."""
@@ -58,7 +56,7 @@ class Features:
                 "target": (targets, np.ones_like(targets)),
             }[self.sharing]
             columns[-1] = expected_distinct(targets + slots, self.num_items) if distinct is None else distinct
-            columns.extend(_block(groups, size, num_negatives, self.dim))
+            columns.extend(_block(groups, size, num_negatives, self.dim, self.block_bytes))
         return np.stack(columns, -1)
 
     def _scored(self, targets: Floats) -> Floats:
@@ -77,11 +75,13 @@ def expected_distinct(draws: Floats, num_items: int) -> Floats:
     return met
 
 
-def _block(groups: Floats, size: Floats, num_negatives: Floats, dim: int) -> tuple[Floats, Floats]:
+def _block(
+    groups: Floats, size: Floats, num_negatives: Floats, dim: int, block_bytes: int
+) -> tuple[Floats, Floats]:
     """Give the negatives and logits of one block, as `objectives.scoring` cuts them."""
     num_negatives = np.maximum(num_negatives, 1)
-    group_step = np.maximum(1, BLOCK_BYTES // ((size + dim) * num_negatives * 4))
-    columns = np.where(group_step > 1, size, np.maximum(1, BLOCK_BYTES // (num_negatives * 4)))
+    group_step = np.maximum(1, block_bytes // ((size + dim) * num_negatives * 4))
+    columns = np.where(group_step > 1, size, np.maximum(1, block_bytes // (num_negatives * 4)))
     block_groups = np.minimum(groups, group_step)
     return block_groups * num_negatives, block_groups * np.minimum(size, columns) * num_negatives
 

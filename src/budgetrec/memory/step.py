@@ -28,9 +28,10 @@ from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
-from budgetrec.objectives import FullSoftmax
+from budgetrec.objectives import BinaryCrossEntropy, FullSoftmax, SampledSoftmax
 from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
+from budgetrec.objectives.scoring import BLOCK_BYTES as DRAWN_BLOCK_BYTES
 from budgetrec.optimizers import make_optimizers
 from budgetrec.steps import Objective, gather_in_place
 
@@ -169,6 +170,7 @@ class StepMemory:
             objective.lean,
             probe.dim,
             num_items,
+            DRAWN_BLOCK_BYTES if drawn else TABLE_BLOCK_BYTES,
             tiles=objective.objective == "full-softmax" and objective.lean and in_bits,
         )
         windows = _windows(probe.model, np.asarray(lengths, np.int64), last_only)
@@ -375,14 +377,10 @@ def _stand(model: SequenceModel, config: RunConfig, *, sparse: bool) -> Stand:
 
 def _objective(asked: Asked, config: RunConfig, model: SequenceModel) -> Objective:
     settings = replace(config.objective, num_negatives=asked.num_negatives)
-    if settings.objective != "full-softmax":
-        return build_objective(settings, _stand_in(model.num_items), model)
-    return FullSoftmax(
-        temperature=settings.temperature,
-        cosine=settings.cosine,
-        lean=settings.lean,
-        block_bytes=asked.block_bytes,
-    )
+    objective = build_objective(settings, _stand_in(model.num_items), model)
+    if isinstance(objective, FullSoftmax | SampledSoftmax | BinaryCrossEntropy):
+        objective.block_bytes = asked.block_bytes
+    return objective
 
 
 def _is_sparse(config: RunConfig, *, with_features: bool) -> bool:

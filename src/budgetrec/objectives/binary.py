@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.checks import Table
-from budgetrec.objectives.scoring import RowLoss, ScoreOptions, Scores, mean_loss
+from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, ScoreOptions, Scores, mean_loss
 from budgetrec.samplers.contract import Negatives
 
 
@@ -33,6 +33,7 @@ def binary_cross_entropy(
     cosine: bool = False,
     lean: bool = False,
     sparse_grad: bool = False,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Tensor:
     """Average BCE (`calibration` 0) or gBCE (`calibration` up to 1) over the targets.
 
@@ -62,6 +63,7 @@ def binary_cross_entropy(
         options=ScoreOptions(temperature, cosine),
         lean=lean,
         sparse_grad=sparse_grad,
+        block_bytes=block_bytes,
     )
 
 

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.binary import binary_cross_entropy
 from budgetrec.objectives.checks import Table
-from budgetrec.objectives.full_softmax import BLOCK_BYTES, full_softmax
+from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
+from budgetrec.objectives.full_softmax import full_softmax
 from budgetrec.objectives.reduced import reduced_cross_entropy
 from budgetrec.objectives.sampled_softmax import row_loss_for, sampled_softmax
 from budgetrec.objectives.scalable import scalable_cross_entropy
+from budgetrec.objectives.scoring import BLOCK_BYTES
 from budgetrec.samplers.contract import AdaptiveSampler, Negatives, Sampler, check_num_items
 from budgetrec.samplers.uniform import Uniform
 
@@ -54,6 +56,7 @@ class _Sampled(nn.Module):
             raise ArgumentError(f"sharing is {sharing!r}; pass one of {', '.join(map(repr, SHARINGS))}.")
         self.num_items = check_num_items(num_items)
         self.sharing = sharing
+        self.block_bytes = BLOCK_BYTES  # of lean mode
         self.sampler = Uniform(num_items, num_negatives) if sampler is None else sampler
         if self.sampler.num_negatives not in (None, num_negatives):
             raise ArgumentError(
@@ -195,6 +198,7 @@ class SampledSoftmax(_Sampled):
             cosine=self.cosine,
             lean=self.lean,
             sparse_grad=self.sparse_grad,
+            block_bytes=self.block_bytes,
         )
 
 
@@ -242,6 +246,7 @@ class BinaryCrossEntropy(_Sampled):
             num_items=self.num_items,
             lean=self.lean,
             sparse_grad=self.sparse_grad,
+            block_bytes=self.block_bytes,
         )
 
 
@@ -264,13 +269,12 @@ class FullSoftmax(_Undrawn):
         temperature: float = 1.0,
         cosine: bool = False,
         lean: bool = True,
-        block_bytes: int = BLOCK_BYTES,
     ) -> None:
         super().__init__()
         self.temperature = temperature
         self.cosine = cosine
         self.lean = lean
-        self.block_bytes = block_bytes
+        self.block_bytes = TABLE_BLOCK_BYTES  # of lean mode
 
     def forward(
         self,

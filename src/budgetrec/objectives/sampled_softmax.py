@@ -23,7 +23,7 @@ from torch import Tensor
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.logq import logq_rows, refined_logq_rows
-from budgetrec.objectives.scoring import RowLoss, ScoreOptions, Scores, log_sum_exp, mean_loss
+from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, ScoreOptions, Scores, log_sum_exp, mean_loss
 from budgetrec.samplers.contract import Negatives
 
 
@@ -76,6 +76,7 @@ def sampled_softmax(
     cosine: bool = False,
     lean: bool = False,
     sparse_grad: bool = False,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Tensor:
     """Average the loss of each target against its group's negatives.
 
@@ -100,6 +101,7 @@ def sampled_softmax(
         options=ScoreOptions(temperature, cosine),
         lean=lean,
         sparse_grad=sparse_grad,
+        block_bytes=block_bytes,
     )
 
 

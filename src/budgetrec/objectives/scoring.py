@@ -68,15 +68,16 @@ def mean_loss(
     options: ScoreOptions,
     lean: bool,
     sparse_grad: bool,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Tensor:
-    """Average `row_loss` over the targets under the mask."""
+    """Average `row_loss` over the targets under the mask; lean, a block takes about `block_bytes`."""
     check_options(options.temperature)
     hidden, targets = check_inputs(hidden, targets, table, mask, negatives)
     weights = _weights(targets, mask, hidden)
     dtype = _autocast_dtype(hidden)
     if lean:
         rows, targets, ids = _gather(table, targets, negatives.ids, compact=True, sparse_grad=sparse_grad)
-        parts = _Parts(row_loss, options, dtype, ids, negatives)
+        parts = _Parts(row_loss, options, dtype, ids, negatives, block_bytes)
         loss: Tensor = _LeanSum.apply(hidden, rows, targets, weights, parts)  # type: ignore[no-untyped-call]
     else:
         parts = _Parts(row_loss, options, dtype, negatives.ids, negatives)
@@ -148,6 +149,7 @@ class _Parts:
     product_dtype: torch.dtype | None
     ids: Tensor
     negatives: Negatives
+    block_bytes: int = BLOCK_BYTES
 
     def losses(
         self,
@@ -209,7 +211,9 @@ class _LeanSum(torch.autograd.Function):
         with_grad = any(ctx.needs_input_grad[:2])
         hidden_grad = torch.empty_like(hidden) if with_grad else None
         rows_grad = torch.zeros_like(rows) if with_grad else None
-        for groups, columns_list in _blocks(hidden.shape, parts.ids.shape[1], hidden.element_size()):
+        for groups, columns_list in _blocks(
+            hidden.shape, parts.ids.shape[1], hidden.element_size(), parts.block_bytes
+        ):
             ids = parts.ids[groups]
             others = functional.embedding(ids, rows).requires_grad_(with_grad)
             others_grad: Tensor | None = None
@@ -246,13 +250,13 @@ class _LeanSum(torch.autograd.Function):
 
 
 def _blocks(
-    hidden_shape: torch.Size, num_negatives: int, element_size: int
+    hidden_shape: torch.Size, num_negatives: int, element_size: int, block_bytes: int
 ) -> list[tuple[slice, list[slice]]]:
-    """Cut groups, and a group's targets where it is too large, so that a block stays below `BLOCK_BYTES`."""
+    """Cut groups, and a group's targets where it is too large, so that a block stays below `block_bytes`."""
     num_groups, size, dim = hidden_shape
     per_group = (size + dim) * num_negatives * element_size
-    group_step = max(1, BLOCK_BYTES // per_group)
-    column_step = size if group_step > 1 else max(1, BLOCK_BYTES // (num_negatives * element_size))
+    group_step = max(1, block_bytes // per_group)
+    column_step = size if group_step > 1 else max(1, block_bytes // (num_negatives * element_size))
     columns = [slice(start, start + column_step) for start in range(0, size, column_step)]
     return [(slice(start, start + group_step), columns) for start in range(0, num_groups, group_step)]
 
