@@ -39,9 +39,9 @@ class Plan:
 
     `num_groups` counts the independent sets of negatives of a step, `num_targets` its targets. `noise` is the
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
-    itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `seconds_model` holds what steps of each
-    kind were measured to cost and `overhead_bytes` what the process needs besides tensors, so that a run can
-    plan anew without measuring them again.
+    itself, `because` holds one sentence for each choice, and `fixed` names what a person chose.
+    `seconds_model` holds what steps of each kind were measured to cost and `overhead_bytes` what the process
+    needs besides tensors, so that a run can plan anew without measuring them again.
     """
 
     batch_size: int
