@@ -9,6 +9,7 @@
     ├── DataError           a file, a column or a row that cannot be used
     ├── DownloadError       a known dataset that could not be fetched
     └── TrainingError       a run that cannot start, go on or be opened
+        └── InterruptedRunError  a run that was asked to stop, and saved
 
 Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
 """
@@ -40,3 +41,7 @@ class DownloadError(BudgetrecError):
 
 class TrainingError(BudgetrecError):
     """A run that cannot start, go on or be opened."""
+
+
+class InterruptedRunError(TrainingError):
+    """A run that was asked to stop, and saved."""

@@ -32,7 +32,13 @@ from budgetrec.checkpoint import (
 from budgetrec.config import RunConfig, TrainingConfig
 from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, BudgetrecError, NotFiniteError, TrainingError
+from budgetrec.errors import (
+    ArgumentError,
+    BudgetrecError,
+    InterruptedRunError,
+    NotFiniteError,
+    TrainingError,
+)
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
 from budgetrec.memory import peak_bytes, reset_peak
@@ -231,12 +237,12 @@ class _Trainer:
                         if self.finished():
                             break
                         if interrupted():
-                            raise TrainingError(
+                            raise InterruptedRunError(
                                 f"interrupted at step {progress.step:,}; everything is saved. "
                                 f"Go on with: budgetrec train --resume {self.folder}"
                             )
         except KeyboardInterrupt:
-            raise TrainingError(
+            raise InterruptedRunError(
                 f"interrupted at once; step {self.saved_step:,} is saved. "
                 f"Go on with: budgetrec train --resume {self.folder}"
             ) from None
