@@ -119,7 +119,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork would share torch's threads and locks
         self.connection, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(other,), daemon=True)
-        self.process.start()
+        with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"):  # of numpy; Ray does the same
+            self.process.start()
         other.close()
 
     def send(self, cell: Cell, folder: Path) -> None:
@@ -140,6 +141,20 @@ class _Worker:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+@contextmanager
+def _environment(**changed: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _serve(connection: Connection) -> None:
