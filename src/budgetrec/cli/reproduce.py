@@ -39,6 +39,7 @@ Data = Annotated[
     typer.Option("--data", help="NAME=FOLDER of a prepared dataset; may be repeated. [default: generated]"),
 ]
 
+_MOST_ROWS = 60  # of a table on a terminal
 _HELP = {
     "lognormal": "Compare approximations of a sum of lognormals with Monte Carlo.",
     "variance": "Simulate the gradient noise over batch size, negatives and sharing, against the law.",
@@ -125,21 +126,12 @@ def _tell(name: str, output: Path, finished: list["Finished"], json: bool) -> No
         return
     for done in finished:
         if name != "all":
-            for caption, made in done.findings.tables.values():
-                _print_table(caption, made)
+            for table, (caption, made) in done.findings.tables.items():
+                shown = made.to_markdown() if len(made.rows) <= _MOST_ROWS else f"see {table}.md\n"
+                stdout.print(f"{caption}\n\n{shown}")
         failed = f"; {done.num_failed} cells failed, see failures.csv there" if done.num_failed else ""
         stdout.print(f"{done.name}: wrote {len(done.files)} files to {done.folder}{failed}")
     stdout.print(f"Read {output / 'study.md'}")
-
-
-def _print_table(caption: str, made: Any) -> None:
-    stdout.print(caption)
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for place, column in enumerate(made.columns):
-        table.add_column(column, no_wrap=True, justify="left" if place < made.num_words else "right")
-    for row in made.rows:
-        table.add_row(*(each.words for each in row))
-    stdout.print(table)
 
 
 def _document(done: "Finished") -> dict[str, Any]:

@@ -45,8 +45,8 @@ def _page(request: Request, finished: Sequence[Finished]) -> str:
     parts = [
         "# The study, reproduced",
         "Every table and figure of the paper and the fair version beside it, at scale "
-        f"{request.scale.value}, seed {request.seed}. Each part has a page, its numbers as CSV and its runs as "
-        "cells that are not run twice.",
+        f"{request.scale.value}, seed {request.seed}. Each part has a page, its numbers as CSV and its runs "
+        "as cells that are not run twice.",
     ]
     for done in finished:
         failed = f" **{done.num_failed} cells failed.**" if done.num_failed else ""

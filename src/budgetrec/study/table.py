@@ -79,7 +79,7 @@ PLANS = {
             "num_heads": 1,
             "max_length": 32,
             "validation_users": 500,
-            "epochs": 10,
+            "epochs": 8,
         },
         by_dataset={"Gowalla": {"windows": "all"}},
         num_seeds=3,

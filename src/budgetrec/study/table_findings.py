@@ -196,11 +196,12 @@ def _text(
         f"Settings of every run, {settings}.",
         f"{plan.num_seeds} seeds. The learning rate of each configuration is the one of the paper's grid "
         f"with the best validation NDCG@10 on {tuned}; {results['rate_at_end'].sum()} of {len(results)} are "
-        "at an end of the grid; a run that diverges is missing from its row. NDCG@10 is of the test part, of "
-        "the weights that did best on the validation part, and of the last ones, as in the paper. AUL sums the validation loss over all steps, as the paper does, "
-        "so that runs with more steps have more of it whatever they learn. The last three columns are mean "
-        "losses as far as every run on the dataset goes, in steps, in examples and in seconds. The paper "
-        "does not say for which loss and sharing its numbers are; they stand beside each.",
+        "at an end of the grid. A run that diverges is missing from its row. NDCG@10 is of the test part, of "
+        "the weights that did best on the validation part, and of the last ones, as in the paper.",
+        "AUL sums the validation loss over all steps, as the paper does, so that runs with more steps have "
+        "more of it whatever they learn. The last three are mean losses as far as every run on the dataset "
+        "goes, in steps, in examples and in seconds. The paper does not say for which loss and sharing its "
+        "numbers are; they stand beside each.",
     ]
     if tested is not None:
         differ = int((tested["p_adjusted"] < 0.05).sum())
