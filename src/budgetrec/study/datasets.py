@@ -21,7 +21,7 @@ _SIZES = {
 
 
 def parse_data(given: Sequence[str]) -> dict[str, Path]:
-    """Read NAME=FOLDER; a folder alone is named after itself where that is a name of the paper.
+    """Read NAME=FOLDER; a folder alone is named after itself, or after the file that it was made from.
 
     >>> parse_data(["Gowalla=prepared/gowalla"])
     {'Gowalla': PosixPath('prepared/gowalla')}
@@ -30,7 +30,7 @@ def parse_data(given: Sequence[str]) -> dict[str, Path]:
     for text in given:
         name, equals, folder = text.partition("=")
         if not equals:
-            name, folder = _known_name(Path(text).name), text
+            name, folder = _known_name(Path(text)), text
         if not name or not folder:
             raise ArgumentError(
                 f"data is {text!r}. Pass NAME=FOLDER, such as {DATASETS[0]}=FOLDER for what "
@@ -42,10 +42,18 @@ def parse_data(given: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _known_name(text: str) -> str:
-    plain = {"".join(filter(str.isalnum, name.lower())): name for name in DATASETS}
-    plain |= {"ml1m": DATASETS[0], "ml20m": DATASETS[3]}
-    return plain.get("".join(filter(str.isalnum, text.lower())), "")
+def _known_name(folder: Path) -> str:
+    """Tell a dataset of the paper by how its folder, or the file that it was prepared from, begins."""
+    starts = {_plain(name): name for name in DATASETS} | {"ml1m": DATASETS[0], "ml20m": DATASETS[3]}
+    for text in (folder.resolve().name, *Dataset.open(folder).info["source"].get("files", [])):
+        for start, name in starts.items():
+            if _plain(text).startswith(start):
+                return name
+    return ""
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def open_datasets(request: Request, folder: Path) -> Mapping[str, Dataset]:
