@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from budgetrec.errors import ArgumentError, DataError
+from budgetrec.errors import ArgumentError, DataError, InterruptedRunError
 from budgetrec.study.engines import Local, Serial, running
 from budgetrec.study.grid import Cell, Grid, Outcome, Stage, run_stages
 from budgetrec.study.scale import EngineName
@@ -132,6 +132,21 @@ def test_an_outcome_that_is_no_number_is_a_failure(tmp_path, monkeypatch):
     grid = _grid(tmp_path, Serial())
     assert grid.run(_cells(1)) == [None]
     assert "not JSON compliant" in grid.failures[_cells(1)[0].key].reason
+
+
+def test_an_interrupted_run_stops_the_study_and_is_no_failure(tmp_path, monkeypatch):
+    """When training saves and stops on Ctrl-C, the study stops too, and its cell is simply not done."""
+    import cells_for_tests
+
+    def interrupted(*given: object) -> Outcome:
+        raise InterruptedRunError("interrupted at step 3; everything is saved.")
+
+    monkeypatch.setattr(cells_for_tests, "square", interrupted)
+    grid = _grid(tmp_path, Serial())
+    with pytest.raises(KeyboardInterrupt):
+        grid.run(_cells(2))
+    assert grid.failures == {}
+    assert list((tmp_path / "cells").iterdir()) == []
 
 
 def test_a_damaged_cell_is_told(tmp_path):

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from budgetrec.cli import run
-from budgetrec.study.engines import RayCluster
+from budgetrec.study.engines import running
 from budgetrec.study.everything import STUDIES
 from budgetrec.study.frame import Request
 from budgetrec.study.grid import Grid
-from budgetrec.study.scale import Scale
+from budgetrec.study.scale import EngineName, Scale
 
 NAMES = ("lognormal", "variance", "synthetic", "timing", "table")
 
@@ -163,17 +163,17 @@ def test_a_killed_command_goes_on_to_the_same_numbers(everything, tmp_path):
     assert _values(folder) == expected
 
 
-def test_ray_gives_the_same_numbers(everything, tmp_path):
-    """On an instance of two CPUs the synthetic study's cells equal those of this process to the bit."""
-    engine = RayCluster(None, 2)
-    try:
-        grid = Grid(tmp_path, engine, lambda done: None)
-        stages = STUDIES["synthetic"].stages(Request(scale=Scale.SMOKE), tmp_path)
-        rates = stages.send(grid.run(next(stages).cells))
-        grid.run(rates.cells[:12])
+def test_processes_and_ray_give_the_same_numbers(tmp_path):
+    """With two processes, or two CPUs of Ray, cells of the synthetic study come out the same to the bit."""
+    found = {}
+    for name in EngineName:
+        folder = tmp_path / name
+        with running(name, workers=1 if name is EngineName.SERIAL else 2) as engine:
+            grid = Grid(folder, engine, lambda done: None)
+            stages = STUDIES["synthetic"].stages(Request(scale=Scale.SMOKE), folder)
+            rates = stages.send(grid.run(next(stages).cells))
+            grid.run(rates.cells[:12])
         assert grid.failures == {}
-    finally:
-        engine.close()
-    found, expected = _values(tmp_path), _values(everything / "synthetic")
-    assert len(found) >= 10
-    assert found == {key: expected[key] for key in found}
+        found[name] = _values(folder)
+    assert len(found["serial"]) >= 10
+    assert found["serial"] == found["local"] == found["ray"]

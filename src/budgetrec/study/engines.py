@@ -199,7 +199,9 @@ class RayCluster:
         if address is None:
             quiet |= {"num_cpus": num_workers, "include_dashboard": False}
         try:
-            ray.init(address=address or "local", **quiet)
+            # Ray's workers are nice by default, and next to other work their cells would starve.
+            with _environment(RAY_worker_niceness="0"):
+                ray.init(address=address or "local", **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             told = str(error).splitlines()[0].rstrip(".")
             raise ArgumentError(f"no Ray cluster at {address or 'this machine'}: {told}.") from error

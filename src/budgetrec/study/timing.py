@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.study.datasets import open_datasets
@@ -49,7 +50,7 @@ PLANS = {
     Scale.SMALL: TimingPlan(
         batch_size=256,
         num_negatives=tuple(2**power for power in range(4, 12)),
-        steps=12,
+        steps=30,
         num_seeds=3,
         settings=_SMALL,
     ),
@@ -83,10 +84,12 @@ def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder:
     shutil.rmtree(place, ignore_errors=True)
     run = train(dataset, place, watcher=watch, threads=1, device="cpu", validation_users=1, **settings["run"])
     shutil.rmtree(place)
-    last = run.metrics.row(-1, named=True)
-    steps_per_epoch = last["step"] / last["epoch"]
+    last, config = run.metrics.row(-1, named=True), run.config
+    batches = TrainingBatches(
+        dataset, batch_size=config.training.batch_size, max_length=config.model.max_length
+    )
     return Outcome(
-        values={"steps_per_epoch": steps_per_epoch, "targets_per_step": last["targets"] / last["step"]},
+        values={"steps_per_epoch": len(batches), "targets_per_step": last["targets"] / last["step"]},
         measured={
             "step_seconds": np.diff(watch.seconds).tolist()[1:],
             "peak_bytes": int(last["peak_bytes"]),
