@@ -77,7 +77,7 @@ PLANS = {
         stride=8,
         num_seeds=2,
         num_evaluations=4,
-        most_extensions=0,
+        most_extensions=1,
         num_probe_targets=200,
         rates={"sgd": (2.0**-4,), "adam": (1e-2, 4e-2)},
     ),

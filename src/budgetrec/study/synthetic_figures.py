@@ -8,7 +8,7 @@ from budgetrec.study.outputs import BLUE, ORANGE
 _SHARINGS = ["shared", "per target"]
 _COLOUR = alt.Color("sharing:N", scale=alt.Scale(domain=_SHARINGS, range=[ORANGE, BLUE]), title="negatives")
 _RATIO = alt.X(
-    "ratio:Q", title="n / k", scale=alt.Scale(type="log", base=2), axis=alt.Axis(tickCount=5, format="~g")
+    "ratio:Q", title="n / k", scale=alt.Scale(type="log", base=2), axis=alt.Axis(tickCount=5, format=".2~g")
 )
 _AXES = {"steps": "iterations", "examples": "examples", "logits": "logits"}
 
@@ -42,7 +42,7 @@ def draw_curves(frame: pl.DataFrame, axis: str, oracle: float | None) -> alt.Top
                         "ratio:Q",
                         title="n / k",
                         scale=alt.Scale(type="log", base=2, scheme="viridis"),
-                        legend=alt.Legend(format="~g"),
+                        legend=alt.Legend(format=".2~g"),
                     ),
                     detail="ratio:Q",
                 )
@@ -55,26 +55,28 @@ def draw_curves(frame: pl.DataFrame, axis: str, oracle: float | None) -> alt.Top
 
 def draw_averages(results: pl.DataFrame) -> alt.TopLevelMixin:
     """Draw mean loss against n/k: a column for each B, a row for each optimiser."""
-    data = _with_ratio(results).with_columns(series=pl.col("sharing") + ", " + pl.col("loss"))
+    data = _with_ratio(results)
+    dash = alt.StrokeDash(
+        "loss:N",
+        scale=alt.Scale(domain=["corrected", "vanilla"], range=[[1, 0], [4, 3]]),
+        title="loss",
+        legend=alt.Legend(symbolType="stroke"),
+    )
     panels = []
     for optimizer in data["optimizer"].unique(maintain_order=True):
         row = []
         for budget in data["budget"].unique().sort():
-            base = alt.Chart(data.filter(optimizer=optimizer, budget=budget)).encode(
+            here = data.filter(optimizer=optimizer, budget=budget)
+            base = alt.Chart(here).encode(
                 x=_RATIO,
                 y=alt.Y("mean_loss:Q", title="mean loss", scale=alt.Scale(zero=False)),
                 color=_COLOUR,
-                strokeDash=alt.StrokeDash(
-                    "loss:N",
-                    scale=alt.Scale(domain=["corrected", "vanilla"], range=[[1, 0], [4, 3]]),
-                    title="loss",
-                    legend=alt.Legend(symbolType="stroke"),
-                ),
             )
             row.append(
-                alt.layer(base.mark_line(strokeWidth=1.8), base.mark_point(filled=True, size=30)).properties(
-                    width=170, height=130, title=f"B = {budget:,}, {optimizer}"
-                )
+                alt.layer(
+                    base.mark_line(strokeWidth=1.8).encode(strokeDash=dash),
+                    base.mark_point(filled=True, size=30).encode(detail="loss:N"),
+                ).properties(width=170, height=130, title=f"B = {budget:,}, {optimizer}")
             )
         panels.append(alt.hconcat(*row))
     chart: alt.TopLevelMixin = (

@@ -69,6 +69,7 @@ def describe(
 
 
 def _results(rows: pl.DataFrame, facts: Outcome | None) -> pl.DataFrame:
+    rows = rows.sort(pl.col("axis") != "steps", "budget", maintain_order=True)
     results = rows.group_by(_CONFIGURATION, maintain_order=True).agg(
         pl.col("learning_rate", "rate_at_end").first(),
         pl.len().alias("seeds"),
@@ -128,7 +129,7 @@ def _law(results: pl.DataFrame) -> StudyTable:
     for key, group in results.filter(axis="steps", loss="corrected").group_by(
         ["budget", "optimizer"], maintain_order=True
     ):
-        if len(group) > 2:
+        if group["mean_loss"].n_unique() > 2:  # ranks of fewer say nothing
             ranks = {
                 name: float(stats.spearmanr(group[name], group["mean_loss"]).statistic)
                 for name in ("law_at_start", "law_at_truth")

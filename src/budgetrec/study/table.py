@@ -99,7 +99,7 @@ PLANS = {
 
 
 def planned_row(name: str, dataset: Dataset, settings: Mapping[str, Any]) -> Allocation | None:
-    """Give the allocation that a planner chooses for a dataset, to be one more row of the table.
+    """Give the allocation that a planner chooses for a dataset, to be one more row of each part of the table.
 
     None, as here, is a table without such a row.
     """

@@ -32,7 +32,11 @@ def draw_curves(curves: pl.DataFrame) -> alt.TopLevelMixin:
         alt.Chart(frame)
         .mark_line(strokeWidth=1.8)
         .encode(
-            x=alt.X(f"{axis}:Q", title=title, axis=alt.Axis(tickCount=5, format="~s")),
+            x=alt.X(
+                f"{axis}:Q",
+                title=title,
+                axis=alt.Axis(tickCount=5, format="~g" if axis == "seconds" else "~s"),
+            ),
             y=alt.Y(f"{measure}:Q", title=words, scale=alt.Scale(zero=False)),
             color=colour,
             strokeDash=dash,

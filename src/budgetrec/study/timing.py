@@ -207,7 +207,10 @@ def _draw(rows: pl.DataFrame, batch_size: int) -> alt.TopLevelMixin:
             .mark_line(point={"size": 20}, strokeWidth=1.5)
             .encode(
                 x=alt.X(
-                    "num_negatives:Q", title="negatives k", scale=alt.Scale(type="log", base=2, nice=False)
+                    "num_negatives:Q",
+                    title="negatives k",
+                    scale=alt.Scale(type="log", base=2, nice=False),
+                    axis=alt.Axis(values=data["num_negatives"].unique().sort().to_list()),
                 ),
                 y=alt.Y("epoch_seconds:Q", title="seconds an epoch", scale=alt.Scale(type="log")),
                 color=alt.Color(
