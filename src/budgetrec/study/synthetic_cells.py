@@ -23,8 +23,8 @@ def train_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: P
     """Train with one (n, k), way of sharing, optimiser, correction and learning rate.
 
     `values` holds `steps`, which are those of `evaluations`, and the `val_loss` there, or `diverged`. Adam is
-    dense, as in the paper, and moves every row a step; gradient descent moves the rows that a step touches,
-    which is the same.
+    torch's own and moves every row in every step; gradient descent moves the rows that a step touches, which
+    comes to the same as moving all.
     """
     world = open_world(WorldSettings(**settings["world"]), folder)
     table = nn.Parameter(torch.zeros_like(world.table))

@@ -8,7 +8,7 @@ from budgetrec.study.outputs import BLUE, ORANGE
 _SHARINGS = ["shared", "per target"]
 _COLOUR = alt.Color("sharing:N", scale=alt.Scale(domain=_SHARINGS, range=[ORANGE, BLUE]), title="negatives")
 _RATIO = alt.X(
-    "ratio:Q", title="n / k", scale=alt.Scale(type="log", base=2), axis=alt.Axis(tickCount=5, format=".2~g")
+    "ratio:Q", title="n / k", scale=alt.Scale(type="log", base=2), axis=alt.Axis(tickCount=5, format=".4~g")
 )
 _AXES = {"steps": "iterations", "examples": "examples", "logits": "logits"}
 
@@ -42,7 +42,7 @@ def draw_curves(frame: pl.DataFrame, axis: str, oracle: float | None) -> alt.Top
                         "ratio:Q",
                         title="n / k",
                         scale=alt.Scale(type="log", base=2, scheme="viridis"),
-                        legend=alt.Legend(format=".2~g"),
+                        legend=alt.Legend(format=".4~g"),
                     ),
                     detail="ratio:Q",
                 )
