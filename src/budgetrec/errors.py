@@ -10,6 +10,7 @@
     ├── DownloadError       a known dataset that could not be fetched
     ├── PlanError           a budget that nothing fits, or a plan that cannot be made or read
     └── TrainingError       a run that cannot start, go on or be opened
+        └── InterruptedRunError  a run that was asked to stop, and saved
 
 Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
 """
@@ -45,3 +46,7 @@ class PlanError(BudgetrecError):
 
 class TrainingError(BudgetrecError):
     """A run that cannot start, go on or be opened."""
+
+
+class InterruptedRunError(TrainingError):
+    """A run that was asked to stop, and saved."""

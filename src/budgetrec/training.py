@@ -29,7 +29,7 @@ from budgetrec.config import RunConfig
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
 from budgetrec.environment import write_environment
-from budgetrec.errors import ArgumentError, NotFiniteError, TrainingError
+from budgetrec.errors import ArgumentError, InterruptedRunError, NotFiniteError, TrainingError
 from budgetrec.evaluation.validation import validate
 from budgetrec.files import check_free, new_folder
 from budgetrec.memory import steady_heap
@@ -216,12 +216,12 @@ class _Trainer:
                         if self.finished():
                             break
                         if interrupted():
-                            raise TrainingError(
+                            raise InterruptedRunError(
                                 f"interrupted at step {progress.step:,}; everything is saved. "
                                 f"Go on with: budgetrec train --resume {self.folder}"
                             )
         except KeyboardInterrupt:
-            raise TrainingError(
+            raise InterruptedRunError(
                 f"interrupted at once; step {self.saved_step:,} is saved. "
                 f"Go on with: budgetrec train --resume {self.folder}"
             ) from None

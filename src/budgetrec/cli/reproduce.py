@@ -1,127 +1,148 @@
-"""`budgetrec reproduce`: the studies behind the rule, each from one command."""
+"""`budgetrec reproduce`: the studies behind the rule, each from one command, or all of them."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import counted, print_json, stdout
-from budgetrec.study.scale import Scale
+from budgetrec.study.scale import EngineName, Scale
+
+if TYPE_CHECKING:
+    from budgetrec.study.frame import Finished
 
 reproduce = typer.Typer(
-    help="Run a study of the theory and draw its figures.", no_args_is_help=True, rich_markup_mode=None
+    help="Run the paper's studies and draw their figures; what was interrupted goes on where it was.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(reproduce, name="reproduce")
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for tables and figures.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for cells, tables and figures.")]
 HowMuch = Annotated[Scale, typer.Option("--scale", help="Seconds, minutes, or the size of the paper.")]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Begin anew instead of going on.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Run cells in so many processes.")]
+Where = Annotated[
+    EngineName | None,
+    typer.Option("--engine", help="Where cells run. [default: serial, or local with --workers]"),
+]
+RayAddress = Annotated[
+    str | None, typer.Option("--ray-address", help="A Ray cluster. [default: one is started here]")
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="NAME=FOLDER of a prepared dataset; may be repeated. [default: generated]"),
+]
+
+_MOST_ROWS = 60  # of a table on a terminal
+_HELP = {
+    "lognormal": "Compare approximations of a sum of lognormals with Monte Carlo.",
+    "variance": "Simulate the gradient noise over batch size, negatives and sharing, against the law.",
+    "synthetic": "Divide a budget of logits in every way on synthetic data, learning rates tuned for each.",
+    "timing": "Measure seconds an epoch against the number of negatives.",
+    "table": "Train SASRec with three divisions of one budget: the paper's main table and a fair one.",
+    "all": "Run every study, and write a page that leads through them.",
+}
 
 
-@reproduce.command("lognormal")
-def reproduce_lognormal(
-    output: Output,
-    scale: HowMuch = Scale.SMALL,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: AsJson = False,
+def _command(name: str, *, with_data: bool) -> Callable[..., None]:
+    def command(
+        output: Output,
+        scale: HowMuch = Scale.SMALL,
+        seed: Seed = 0,
+        workers: Workers = None,
+        engine: Where = None,
+        ray_address: RayAddress = None,
+        overwrite: Overwrite = False,
+        json: AsJson = False,
+    ) -> None:
+        _run(name, output, scale, seed, [], workers, engine, ray_address, overwrite, json)
+
+    def command_with_data(
+        output: Output,
+        data: Data = None,
+        scale: HowMuch = Scale.SMALL,
+        seed: Seed = 0,
+        workers: Workers = None,
+        engine: Where = None,
+        ray_address: RayAddress = None,
+        overwrite: Overwrite = False,
+        json: AsJson = False,
+    ) -> None:
+        _run(name, output, scale, seed, data or [], workers, engine, ray_address, overwrite, json)
+
+    return command_with_data if with_data else command
+
+
+for _name, _text in _HELP.items():
+    _with_data = _name in ("timing", "table", "all")
+    reproduce.command(_name, help=_text)(_command(_name, with_data=_with_data))
+
+
+def _run(
+    name: str,
+    output: Path,
+    scale: Scale,
+    seed: int,
+    data: list[str],
+    workers: int | None,
+    engine: EngineName | None,
+    ray_address: str | None,
+    overwrite: bool,
+    json: bool,
 ) -> None:
-    """Compare approximations of a sum of lognormals with Monte Carlo."""
-    from budgetrec.files import new_folder
-    from budgetrec.study.lognormal import count_cells, draw_densities, study_lognormal
-    from budgetrec.study.outputs import FILES, write_study
+    from budgetrec.errors import ArgumentError
+    from budgetrec.study.datasets import parse_data
+    from budgetrec.study.engines import running
+    from budgetrec.study.everything import STUDIES, run_everything
+    from budgetrec.study.frame import Request, run_study
 
-    settings = {"study": "lognormal", "scale": scale.value, "seed": seed}
-    with new_folder(output, overwrite=overwrite, files=FILES) as folder:
-        with counted("sums of lognormals", count_cells(scale)) as progress:
-            study = study_lognormal(scale=scale, seed=seed, progress=progress)
-        files = write_study(
-            folder,
-            settings=settings,
-            tables={"distances": study.distances, "densities": study.densities},
-            charts={"densities": draw_densities(study.densities)},
-        )
-    rows = study.distances.to_dicts()
+    if not 0 <= seed < 2**31:
+        raise ArgumentError(f"seed is {seed}; pass an integer from 0 to 2^31 - 1.")
+    request = Request(scale=scale, seed=seed, data=parse_data(data))
+    with running(engine, workers=workers, ray_address=ray_address) as chosen:
+        if name == "all":
+            finished = run_everything(request, output, engine=chosen, counted=counted, overwrite=overwrite)
+        else:
+            with counted(name, STUDIES[name].count(request)) as progress:
+                finished = [
+                    run_study(
+                        STUDIES[name], request, output, engine=chosen, progress=progress, overwrite=overwrite
+                    )
+                ]
+    _tell(name, output, finished, json)
+
+
+def _tell(name: str, output: Path, finished: list["Finished"], json: bool) -> None:
+    documents = [_document(done) for done in finished]
     if json:
-        print_json({**settings, "output": str(output), "files": files, "rows": rows})
+        whole: dict[str, Any] = {"study": "all", "output": str(output), "studies": documents}
+        print_json(whole if name == "all" else {**documents[0], "output": str(output)})
         return
-    table = Table("sigma", "k", "approximation", "KS distance", "Wasserstein / mean", box=None)
-    for row in rows:
-        table.add_row(
-            f"{row['sigma']:g}",
-            str(row["num_terms"]),
-            row["approximation"],
-            f"{row['ks_distance']:.4f}",
-            f"{row['wasserstein_over_mean']:.4f}",
-        )
-    stdout.print(table)
-    stdout.print(f"wrote {', '.join(files)} to {output}")
+    for done in finished:
+        if name != "all":
+            for table, (caption, made) in done.findings.tables.items():
+                shown = made.to_markdown() if len(made.rows) <= _MOST_ROWS else f"see {table}.md\n"
+                stdout.print(f"{caption}\n\n{shown}")
+        failed = f"; {done.num_failed} cells failed, see failures.csv there" if done.num_failed else ""
+        stdout.print(f"{done.name}: wrote {len(done.files)} files to {done.folder}{failed}")
+    stdout.print(f"Read {output / 'study.md'}")
 
 
-@reproduce.command("variance")
-def reproduce_variance(
-    output: Output,
-    scale: HowMuch = Scale.SMALL,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: AsJson = False,
-) -> None:
-    """Simulate the gradient noise over batch size, negatives and sharing, and compare it with the law."""
-    from budgetrec.files import new_folder
-    from budgetrec.study.outputs import FILES, write_study
-    from budgetrec.study.variance import count_cells, largest_error, study_variance
-    from budgetrec.study.variance_figures import draw_errors, draw_noise
-
-    settings = {"study": "variance", "scale": scale.value, "seed": seed}
-    with new_folder(output, overwrite=overwrite, files=FILES) as folder:
-        with counted("gradient noise", count_cells(scale)) as progress:
-            frame = study_variance(scale=scale, seed=seed, progress=progress)
-        files = write_study(
-            folder,
-            settings=settings,
-            tables={"noise": frame},
-            charts={"noise": draw_noise(frame), "errors": draw_errors(frame)},
-        )
-    error = largest_error(frame)
-    rows = frame.to_dicts()
-    if json:
-        print_json(
-            {
-                **settings,
-                "output": str(output),
-                "files": files,
-                "max_relative_error": error,
-                "rows": rows,
-            }
-        )
-        return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in ("features", "negatives", "n", "k", "G", "measured", "law", "error", "k+rho", "1/k"):
-        table.add_column(
-            column, no_wrap=True, justify="left" if column in ("features", "negatives") else "right"
-        )
-    for row in rows:
-        table.add_row(
-            row["features"],
-            row["sharing"],
-            str(row["batch_size"]),
-            str(row["num_negatives"]),
-            str(row["num_groups"]),
-            f"{row['measured']:.4g}",
-            f"{row['law']:.4g}",
-            f"{row['law_error']:+.1%}",
-            f"{row['saturating_error']:+.1%}",
-            f"{row['leading_error']:+.1%}",
-        )
-    stdout.print(table)
-    stdout.print(
-        f"largest error of the law where A2 holds and k >= 8: {error:.1%}; "
-        f"wrote {', '.join(files)} to {output}"
-    )
+def _document(done: "Finished") -> dict[str, Any]:
+    return {
+        "study": done.name,
+        "title": done.findings.title,
+        **done.findings.summary,
+        "files": done.files,
+        "failed_cells": done.num_failed,
+        "tables": {name: made.frame.to_dicts() for name, (_, made) in done.findings.tables.items()},
+    }
 
 
 @reproduce.command("trained-noise")
@@ -130,7 +151,7 @@ def reproduce_trained_noise(
     output: Output,
     scale: HowMuch = Scale.SMALL,
     seed: Seed = 0,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result.")] = False,
     json: AsJson = False,
 ) -> None:
     """Measure the gradient noise of a trained model's output layer, and compare it with the law."""

@@ -1,13 +1,20 @@
 """The paper's figure: a sum of lognormals, Fenton-Wilkinson and the central limit against Monte Carlo."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import altair as alt
 import numpy as np
 import polars as pl
 
-from budgetrec.study.outputs import BLUE, GREY, ORANGE, Progress
+from budgetrec.errors import DataError
+from budgetrec.study.frame import Findings, Request, Study
+from budgetrec.study.grid import Cell, Outcome, Stage, Stages
+from budgetrec.study.outputs import BLUE, GREY, ORANGE
 from budgetrec.study.scale import Scale
+from budgetrec.study.tables import StudyTable, Text
 from budgetrec.theory.lognormal import (
     central_limit,
     fenton_wilkinson,
@@ -32,12 +39,52 @@ class LognormalStudy:
     densities: pl.DataFrame
 
 
-def count_cells(scale: Scale) -> int:
-    """Count the (sigma, k) of the study."""
-    return len(_NUM_TERMS[scale]) * len(_SIGMAS[scale])
+def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Outcome:
+    """Make the whole study, which takes seconds."""
+    study = study_lognormal(scale=Scale(settings["scale"]), seed=settings["seed"])
+    columns = {"distances": study.distances, "densities": study.densities}
+    return Outcome(values={name: frame.to_dict(as_series=False) for name, frame in columns.items()})
 
 
-def study_lognormal(*, scale: Scale, seed: int, progress: Progress) -> LognormalStudy:
+def stages(request: Request, folder: Path) -> Stages[Findings]:
+    """Run the study's one cell."""
+    cell = Cell(
+        study="lognormal",
+        version=1,
+        function=f"{__name__}:measure_cell",
+        settings={"scale": request.scale.value, "seed": request.seed},
+    )
+    (outcome,) = yield Stage([cell])
+    if outcome is None:
+        raise DataError("the study's only cell failed. Look into cells/*.failed.json.")
+    distances, densities = (pl.DataFrame(outcome.values[name]) for name in ("distances", "densities"))
+    rows = [
+        (
+            Text(f"{row['sigma']:g}"),
+            Text(str(row["num_terms"])),
+            Text(row["approximation"]),
+            Text(f"{row['ks_distance']:.4f}"),
+            Text(f"{row['wasserstein_over_mean']:.4f}"),
+        )
+        for row in distances.iter_rows(named=True)
+    ]
+    columns = ("sigma", "k", "approximation", "KS distance", "Wasserstein / mean")
+    table = StudyTable(columns, rows, distances, num_words=3)
+    return Findings(
+        title="Sums of lognormals: two approximations against Monte Carlo",
+        text=[
+            f"{_SAMPLES[request.scale]:,} sums for each sigma and k, which are ours: the paper gives none."
+        ],
+        tables={"distances": ("Distances from the sample", table)},
+        frames={"densities": densities},
+        charts={"densities": ("Density of a sum of k lognormals over its mean.", draw_densities(densities))},
+    )
+
+
+STUDY = Study(name="lognormal", count=lambda request: 1, stages=stages)
+
+
+def study_lognormal(*, scale: Scale, seed: int) -> LognormalStudy:
     """Compare both approximations with a sample for each (sigma, k) of the scale."""
     generator = np.random.default_rng(seed)
     distances, densities = [], []
@@ -77,7 +124,6 @@ def study_lognormal(*, scale: Scale, seed: int, progress: Progress) -> Lognormal
                         }
                     )
                 )
-            progress(1)
     return LognormalStudy(distances=pl.DataFrame(distances), densities=pl.concat(densities))
 
 

@@ -1,4 +1,4 @@
-"""How much of a study to run; light to import, for the command line."""
+"""How much of a study to run, and where; light to import, for the command line."""
 
 from enum import StrEnum
 
@@ -9,3 +9,11 @@ class Scale(StrEnum):
     SMOKE = "smoke"
     SMALL = "small"
     PAPER = "paper"
+
+
+class EngineName(StrEnum):
+    """Where cells run: in this process, in processes of this machine, or on a Ray cluster."""
+
+    SERIAL = "serial"
+    LOCAL = "local"
+    RAY = "ray"

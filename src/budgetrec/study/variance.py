@@ -4,16 +4,22 @@ Features are Gaussian, targets are drawn from the model's own softmax, so the tr
 noise of a step is the squared norm of its gradient. The law's constants come from a sample of their own.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from budgetrec.study.outputs import Progress
+from budgetrec.errors import DataError
+from budgetrec.study.frame import Findings, Request, Study
+from budgetrec.study.grid import Cell, Outcome, Stage, Stages
 from budgetrec.study.scale import Scale
+from budgetrec.study.tables import StudyTable, Text
+from budgetrec.study.variance_figures import draw_errors, draw_noise
 from budgetrec.theory.assumptions import check_variance
 from budgetrec.theory.constants import OutputLayer, measure_constants, pair_products
 from budgetrec.theory.noise import NoiseConstants, predict_noise
@@ -149,21 +155,68 @@ class World:
         return float(np.sum(gradient * gradient))
 
 
-def count_cells(scale: Scale) -> int:
-    """Count the rows of the study."""
-    grid = GRIDS[scale]
-    return len(SETTINGS) * 3 * len(grid.batch_sizes) * len(grid.num_negatives)
+def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Outcome:
+    """Simulate one kind of features, with a generator of its own."""
+    child = np.random.SeedSequence(settings["seed"]).spawn(settings["place"] + 1)[-1]
+    rows = study_setting(
+        Setting(**settings["setting"]), Grid(**settings["grid"]), np.random.default_rng(child)
+    )
+    return Outcome(values={"rows": list(rows)})
 
 
-def study_variance(*, scale: Scale, seed: int, progress: Progress) -> pl.DataFrame:
-    """Simulate every cell of the scale; a row for each, with what was measured and what was predicted."""
-    grid = GRIDS[scale]
-    rows = [
-        row
-        for setting, child in zip(SETTINGS, np.random.SeedSequence(seed).spawn(len(SETTINGS)), strict=True)
-        for row in study_setting(setting, grid, np.random.default_rng(child), progress)
+def stages(request: Request, folder: Path) -> Stages[Findings]:
+    """Run a cell for each kind of features; a row of the frame has what was measured and predicted."""
+    cells = [
+        Cell(
+            study="variance",
+            version=1,
+            function=f"{__name__}:measure_cell",
+            settings={
+                "setting": asdict(setting),
+                "grid": asdict(GRIDS[request.scale]),
+                "seed": request.seed,
+                "place": place,
+            },
+        )
+        for place, setting in enumerate(SETTINGS)
     ]
-    return pl.DataFrame(rows)
+    outcomes = yield Stage(cells)
+    rows = [row for outcome in outcomes if outcome is not None for row in outcome.values["rows"]]
+    if not rows:
+        raise DataError("every cell of the study failed. Look into cells/*.failed.json.")
+    frame, grid = pl.DataFrame(rows), GRIDS[request.scale]
+    error = largest_error(frame)
+    return Findings(
+        title="Gradient noise of a step: simulated, and by the law",
+        text=[
+            f"K = {grid.num_items:,} classes, width {grid.dim}, {grid.num_repeats} steps for each row. The "
+            f"law is off by {error:.1%} at most where the paper's assumption A2 holds and k >= 8."
+        ],
+        tables={"noise": ("Measured and predicted", _table(frame))},
+        charts={
+            "noise": ("Noise of a step: simulated (points) and the law (lines).", draw_noise(frame)),
+            "errors": ("How far three forms of the law are off.", draw_errors(frame)),
+        },
+        summary={"max_relative_error": error},
+    )
+
+
+def _table(frame: pl.DataFrame) -> StudyTable:
+    rows = [
+        (
+            Text(row["features"]),
+            Text(row["sharing"]),
+            *(Text(str(row[name])) for name in ("batch_size", "num_negatives", "num_groups")),
+            *(Text(f"{row[name]:.4g}") for name in ("measured", "law")),
+            *(Text(f"{row[name]:+.1%}") for name in ("law_error", "saturating_error", "leading_error")),
+        )
+        for row in frame.iter_rows(named=True)
+    ]
+    columns = ("features", "negatives", "n", "k", "G", "measured", "law", "error", "k+rho", "1/k")
+    return StudyTable(columns, rows, frame, num_words=2)
+
+
+STUDY = Study(name="variance", count=lambda request: len(SETTINGS), stages=stages)
 
 
 def largest_error(frame: pl.DataFrame, *, least_negatives: int = 8) -> float:
@@ -180,9 +233,9 @@ def group_counts(setting: Setting, batch_size: int) -> dict[str, int]:
 
 
 def study_setting(
-    setting: Setting, grid: Grid, generator: np.random.Generator, progress: Progress
+    setting: Setting, grid: Grid, generator: np.random.Generator
 ) -> Iterator[dict[str, object]]:
-    """Simulate every (n, k, G) of one kind of features; yield a row for each cell."""
+    """Simulate every (n, k, G) of one kind of features; yield a row for each."""
     world = World.of(setting, num_items=grid.num_items, dim=grid.dim, generator=generator)
     exact, guess, leading, variance = _laws(world, grid, generator)
     for batch_size in grid.batch_sizes:
@@ -217,7 +270,6 @@ def study_setting(
                 "saturating_error": float(predict_noise(guess, **point).total) / measured - 1,
                 "leading_error": float(predict_noise(leading, **point).total) / measured - 1,
             }
-            progress(1)
 
 
 def _laws(

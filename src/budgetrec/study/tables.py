@@ -1,0 +1,97 @@
+"""One table as Markdown, LaTeX and CSV: rows of numbers with a deviation, the best of a group in bold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+_LATEX = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "_": r"\_",
+        "#": r"\#",
+        "$": r"\$",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a place in a table says."""
+
+    words: str
+    bold: bool = False
+
+    def to_markdown(self) -> str:
+        """Give it for Markdown."""
+        words = self.words.replace("|", r"\|")
+        return f"**{words}**" if self.bold and words else words
+
+    def to_latex(self) -> str:
+        """Give it for LaTeX."""
+        words = self.words.translate(_LATEX).replace("±", r"$\pm$")
+        return rf"\textbf{{{words}}}" if self.bold and words else words
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """Column names and rows of text, with the frame that they were made of.
+
+    The first `num_words` columns are words, the others numbers. Wherever the first column changes, LaTeX
+    draws a line.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Text, ...]]
+    frame: pl.DataFrame
+    num_words: int = 1
+
+    def to_markdown(self) -> str:
+        """Give the table as Markdown."""
+        rule = ["---"] * self.num_words + ["---:"] * (len(self.columns) - self.num_words)
+        lines = [
+            f"| {' | '.join(self.columns)} |",
+            f"|{'|'.join(rule)}|",
+            *(f"| {' | '.join(each.to_markdown() for each in row)} |" for row in self.rows),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def to_latex(self) -> str:
+        """Give the table as a `tabular` for the package booktabs."""
+        kinds = "l" * self.num_words + "r" * (len(self.columns) - self.num_words)
+        head = " & ".join(Text(name).to_latex() for name in self.columns)
+        lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", rf"{head} \\", r"\midrule"]
+        before = self.rows[0][0] if self.rows else None
+        for row in self.rows:
+            if row[0] != before:
+                lines.append(r"\midrule")
+                before = row[0]
+            lines.append(" & ".join(each.to_latex() for each in row) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def spread(mean: float | None, deviation: float | None, digits: int) -> str:
+    """Write a mean with its deviation, as far as both are known.
+
+    >>> spread(0.18349, 0.0021, 3), spread(0.18349, None, 3), spread(None, None, 3)
+    ('0.183 ± 0.002', '0.183', '')
+    """
+    if mean is None:
+        return ""
+    return f"{mean:,.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def best_of(values: Sequence[float | None], *, largest: bool) -> int | None:
+    """Give the place of the best value, None if there is none.
+
+    >>> best_of([3.0, None, 1.0], largest=False)
+    2
+    """
+    known = [(value, place) for place, value in enumerate(values) if value is not None]
+    if not known:
+        return None
+    return (max(known, key=lambda each: each[0]) if largest else min(known))[1]
