@@ -271,16 +271,15 @@ def test_a_field_is_summarised_over_common_horizons_and_says_what_is_missing(tmp
     assert len(results.runs) == 13
     told = "\n".join(results.notes)
     assert "films-x-look-lr0.003-s0: left out" in told
-    assert (
-        f"films {LARGEST}: missing are learning rate 0.003 of seed 1, learning rate 0.003 of seed 2." in told
-    )
+    assert f"films {LARGEST}: still to be trained: seed 1 and seed 2." in told
     assert f"films {LARGEST}: some runs have another n, k or sharing" in told
-    assert f"films {SMALLEST}: missing are learning rate 0.001 of seed 0" in told
+    assert f"films {SMALLEST}: still to be trained: learning rates 0.001, 0.003, 0.01 of seed 0" in told
+    assert results.incomplete == {"films"}
     spearman = {row["measure"]: row["spearman"] for row in results.correlations.iter_rows(named=True)}
     assert spearman["mean_loss_over_seconds"] == 0.5  # order 2, 1, 3 against 1, 2, 3
     page = describe_field(results)
     assert "over 100 s and over 1,000 sequences" in page
-    assert f"- films {SMALLEST}: missing" in page
+    assert f"- films {SMALLEST}: still to be trained" in page
     assert "| loss over seconds | paper-32-512 |" in page
     chart = draw_field(results).to_dict()
     assert len(chart["concat"]) == 2

@@ -80,8 +80,9 @@ def _mean(measure: str, mean: float, error: float | None) -> str:
 
 
 def _judgement(results: FieldResults, name: str) -> str:
+    so_far = " so far" if name in results.incomplete else ""
     lines = [
-        _line(["measure", "best", "the plan", "behind by", "Spearman with the score"]),
+        _line(["measure", f"best{so_far}", f"the plan{so_far}", "behind by", "Spearman with the score"]),
         _line(["---"] * 5),
     ]
     verdicts = {row["measure"]: row for row in results.verdicts.filter(dataset=name).iter_rows(named=True)}

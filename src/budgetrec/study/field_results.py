@@ -38,7 +38,10 @@ _CURVE_POINTS = 80
 
 @dataclass(frozen=True, kw_only=True)
 class FieldResults:
-    """The tables of a comparison; `horizons` are by dataset, `notes` say what is missing or was left out."""
+    """The tables of a comparison; `horizons` are by dataset, `notes` say what is missing or was left out.
+
+    Datasets that are `incomplete` have runs still to be trained, so that their best is the best so far.
+    """
 
     runs: pl.DataFrame
     summary: pl.DataFrame
@@ -48,6 +51,7 @@ class FieldResults:
     curves: pl.DataFrame
     horizons: dict[str, dict[str, float]]
     notes: list[str]
+    incomplete: set[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,10 @@ class _Dataset:
         cells = [Cell(self.name, allocation, rate, seed) for seed in SEEDS] if rate is not None else []
         runs = [self.finished[cell] for cell in cells if cell in self.finished]
         return [run for run in runs if run.failure is None]
+
+    def missing(self) -> list[Cell]:
+        """List the runs that can be trained now."""
+        return [cell for name in self.allocations for cell in open_cells(self.name, name, self.finished)]
 
 
 def summarise_field(folder: Path) -> FieldResults:
@@ -106,6 +114,7 @@ def summarise_field(folder: Path) -> FieldResults:
         curves=pl.concat([_mean_curves(each) for each in datasets]),
         horizons=horizons,
         notes=notes,
+        incomplete={each.name for each in datasets if each.missing()},
     )
 
 
@@ -152,9 +161,11 @@ def _notes_of(dataset: _Dataset, name: str) -> list[str]:
     missing = open_cells(dataset.name, name, dataset.finished)
     notes = []
     if missing:
-        told = ", ".join(f"learning rate {cell.learning_rate:g} of seed {cell.seed}" for cell in missing)
-        later = ", then the other seeds" if missing[0].seed == SEEDS[0] else ""
-        notes.append(f"{own}: missing are {told}{later}.")
+        first = missing[0].seed == SEEDS[0]
+        rates = ", ".join(f"{cell.learning_rate:g}" for cell in missing)
+        seeds = " and ".join(f"seed {cell.seed}" for cell in missing)
+        told = f"learning rates {rates} of seed {SEEDS[0]}, then the other seeds" if first else seeds
+        notes.append(f"{own}: still to be trained: {told}.")
     notes += [f"{run.cell.name}: {run.failure}" for run in runs if run.failure is not None]
     rate = chosen_rate(dataset.name, name, dataset.finished)
     if rate in (LEARNING_RATES[0], LEARNING_RATES[-1]) and not any(cell.seed == SEEDS[0] for cell in missing):
