@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory
+.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-field
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -57,6 +57,16 @@ bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table,
 
 bench-memory: .venv/ready ## predicted and measured memory of 20 settings, about ten minutes
 	$(BIN)/python benchmarks/memory.py --record benchmarks/results/memory.md
+
+# Prepared datasets as NAME=FOLDER, and options of single ones; the second dataset is anything with short sequences.
+FIELD_DATA ?= ml1m=build/data/ml-1m diginetica=build/data/diginetica
+FIELD_OPTIONS ?= --max-length diginetica=50 --evaluate-every diginetica=24000
+FIELD_OUTPUT ?= build/bench-field
+
+bench-field: .venv/ready ## the plan against other allocations on two datasets, five runs of two minutes each
+	$(BIN)/python benchmarks/field.py run $(addprefix --data ,$(FIELD_DATA)) --memory 512MiB --seconds 120 \
+		--output $(FIELD_OUTPUT) $(FIELD_OPTIONS)
+	$(BIN)/python benchmarks/field.py summarise $(FIELD_OUTPUT) -o experiments/planner
 
 # The peers cannot share our environment: their pins of numpy, pandas and polars exclude ours.
 PEER_PIP = .venv-$(1)/bin/pip install --quiet --disable-pip-version-check --constraint benchmarks/peers/$(1).txt
