@@ -16,12 +16,10 @@ setup: .venv/ready ## create .venv with everything that is needed
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: .venv/ready ## prepare generated data, train on it, evaluate and recommend
+demo: .venv/ready ## the main job on generated data: prepare, plan for 512 MiB, train, evaluate, report, recommend
 	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite
-	$(BIN)/budgetrec prepare build/demo/raw/events.parquet --output build/demo/dataset --overwrite
-	$(BIN)/budgetrec train build/demo/dataset --output build/demo/run --overwrite --dim 32 --max-length 50 \
-		--num-negatives 128 --batch-size 64 --dropout 0.1 --learning-rate 0.003 --epochs 15
-	$(BIN)/budgetrec evaluate build/demo/run
+	$(BIN)/budgetrec fit build/demo/raw/events.parquet --memory 512MiB --output build/demo/run --overwrite --dim 32 \
+		--max-length 50 --dropout 0.1 --learning-rate 0.003 --epochs 15 --warm-up 5
 	$(BIN)/budgetrec recommend build/demo/run --users user-0,user-1 --top 3
 
 lint: .venv/ready ## style and types
