@@ -113,10 +113,10 @@ def assumed_seconds(
     )
 
 
-def assumed_lengths(*, mean_length: float, max_length: int, count: int = 4096) -> NDArray[np.int64]:
+def assumed_lengths(*, mean_length: float, max_length: int, count: int) -> NDArray[np.int64]:
     """Give targets of so many training windows: lengths spread as an exponential, cut at `max_length`.
 
-    >>> assumed_lengths(mean_length=40, max_length=200).max()
+    >>> assumed_lengths(mean_length=40, max_length=200, count=4096).max()
     np.int64(200)
     """
     shares = (np.arange(count) + 0.5) / count

@@ -34,7 +34,7 @@ from budgetrec.units import parse_bytes
 
 RULES = ("law", "paper")
 WARM_UP_SECONDS = 15.0
-_ASSUMED_SEQUENCES = 2**16
+_ASSUMED_SEQUENCES = 2**14
 _WARM_UP_TARGETS = 1_000_000
 _WARM_UP_POINT = (1600, 256)  # targets and negatives of a step of the warm-up, where they fit
 
@@ -71,17 +71,11 @@ class Data:
     num_items: int
     lengths: NDArray[np.int64]
     features_width: int | None = None
-    num_sequences: int | None = None  # where it is not known that there are no more than `lengths`
 
     @property
     def mean_targets(self) -> float:
         """Targets of a window on average."""
         return float(self.lengths.mean())
-
-    @property
-    def most_sequences(self) -> int:
-        """How many sequences a step can have."""
-        return len(self.lengths) if self.num_sequences is None else self.num_sequences
 
 
 class Planner:
@@ -234,7 +228,7 @@ class Planner:
             bytes={kind: memory.total for kind, memory in self.memory.items()},
             seconds=self.seconds,
             num_items=self.data.num_items,
-            max_batch_size=self.data.most_sequences,
+            max_batch_size=len(self.data.lengths),
             goal=self.request.goal,
             limit=self.request.limit,
             fixed={name: fixed[name] for name in ("batch_size", "num_negatives") if name in fixed},
@@ -394,10 +388,10 @@ def _plan_without_data(
         raise ArgumentError(f"num_items is {num_items} and mean_length {mean_length}; pass at least 2 and 1.")
     training, model = request.config.training, request.config.model
     device_type = "cuda" if training.device == "cuda" else "cpu"
-    lengths = assumed_lengths(mean_length=mean_length, max_length=model.max_length)
+    lengths = assumed_lengths(mean_length=mean_length, max_length=model.max_length, count=_ASSUMED_SEQUENCES)
     planner = Planner(
         request,
-        Data(num_items=num_items, lengths=lengths, num_sequences=_ASSUMED_SEQUENCES),
+        Data(num_items=num_items, lengths=lengths),
         device_type=device_type,
         report=report,
         overhead=0 if device_type == "cuda" else None,
@@ -475,7 +469,7 @@ def _make_stepper(
     """Make what takes steps of these kinds, with an allocation to warm up with that fits."""
     kind = min(kinds, key=lambda each: (each.full, each.sharing != "sequence", each.lean))
     targets, k = _WARM_UP_POINT
-    n = min(max(1, round(targets / planner.data.mean_targets)), planner.data.most_sequences)
+    n = min(max(1, round(targets / planner.data.mean_targets)), len(planner.data.lengths))
     k = min(k, max(planner.data.num_items - 1, 1))
     while not planner.fits(kind, n, k) and (n, k) != (1, 1):
         n, k = max(1, n // 2), max(1, k // 2)

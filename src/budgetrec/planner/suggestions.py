@@ -57,7 +57,7 @@ def nothing_fits(
         step = "one sequence with one negative already"
     return PlanError(
         f"nothing fits in {format_bytes(budget)}{margin}: {step} takes {format_bytes(total)}: "
-        f" {takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
+        f"{takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
         f"{config.optimizer.optimizer}). {would}: {told}."
     )
 

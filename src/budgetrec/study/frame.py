@@ -20,8 +20,9 @@ from budgetrec.study.tables import StudyTable
 from budgetrec.study.world import WORLDS
 
 PAGE = "study.md"
+PLANS = "plans"  # what the planner chose
 DATA = "data"  # generated, where no other is given
-FILES = (MARKER, PAGE, "*.csv", "*.svg", "*.png", "*.md", "*.tex", CELLS, RUNS, WORLDS, DATA)
+FILES = (MARKER, PAGE, "*.csv", "*.svg", "*.png", "*.md", "*.tex", CELLS, RUNS, WORLDS, DATA, PLANS)
 FAILURES = "failures"
 
 

@@ -1,8 +1,9 @@
 """The paper's main table: SASRec with (n, k) of one budget, and the fair version beside it.
 
-Every allocation is trained with both optimisers, vanilla and corrected, with negatives shared by the batch
-and drawn for each sequence. The learning rate of a configuration is the one of the paper's grid with the best
-validation NDCG@10 (on the first seed alone, except at the paper's scale); the other seeds follow with it.
+To the paper's allocations comes the planner's for the same way of sharing. Each is trained with both
+optimisers, vanilla and corrected, with negatives shared by the batch and drawn for each sequence. The
+learning rate of a configuration is the one of the paper's grid with the best validation NDCG@10 (on the first
+seed alone, except at the paper's scale); the other seeds follow with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +14,14 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.config import RunConfig
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.evaluation.curves import common_horizons, summarise_curve
+from budgetrec.planner import Plan
+from budgetrec.planner import plan as make_plan
 from budgetrec.study.datasets import open_datasets
+from budgetrec.study.frame import PLANS as PLANS_FOLDER
 from budgetrec.study.frame import Findings, Request, Study
 from budgetrec.study.grid import Cell, Outcome, Stage, Stages
 from budgetrec.study.published import ALLOCATIONS, LEARNING_RATES, OPTIMIZERS
@@ -49,6 +54,8 @@ class TablePlan:
     num_seeds: int = 5
     most_rates: int | None = None
     tuning_seeds: int = 1
+    memory: str = "512MiB"  # that the planner may use
+    warm_up: float = 15.0
 
     def run_settings(self, dataset: str) -> dict[str, Any]:
         """Give what all runs on a dataset share."""
@@ -70,6 +77,7 @@ PLANS = {
         ),
         num_seeds=2,
         most_rates=1,
+        warm_up=0.1,
     ),
     Scale.SMALL: TablePlan(
         settings={
@@ -98,12 +106,28 @@ PLANS = {
 }
 
 
-def planned_row(name: str, dataset: Dataset, settings: Mapping[str, Any]) -> Allocation | None:
-    """Give the allocation that a planner chooses for a dataset, to be one more row of each part of the table.
-
-    None, as here, is a table without such a row.
-    """
-    return None
+def planned_allocation(
+    plan: TablePlan, name: str, dataset: Dataset, sharing: str, folder: Path
+) -> Allocation:
+    """Ask the planner, for a way of sharing and the plan's bytes; what it answers is kept for reruns."""
+    path = folder / PLANS_FOLDER / f"{name}-{sharing}.toml"
+    if not path.is_file():
+        made = make_plan(
+            dataset,
+            memory=plan.memory,
+            warm_up=plan.warm_up,
+            config=RunConfig().replaced(plan.run_settings(name)),
+            objective="sampled-softmax",
+            sharing=sharing,
+            optimizer="adam",
+            threads=1,
+        )
+        path.parent.mkdir(exist_ok=True)
+        made.write(path)
+    chosen = Plan.read(path)
+    return Allocation(
+        batch_size=chosen.batch_size, num_negatives=chosen.num_negatives, source="budgetrec plan"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,18 +143,18 @@ class Configuration:
     source: str
 
 
-def configurations(plan: TablePlan, datasets: Mapping[str, Dataset]) -> list[Configuration]:
-    """List every configuration of the study."""
+def configurations(plan: TablePlan, datasets: Mapping[str, Dataset], folder: Path) -> list[Configuration]:
+    """List every configuration of the study: the paper's allocations, and the planner's."""
     found = []
     for name, dataset in datasets.items():
-        planned = planned_row(name, dataset, plan.run_settings(name))
-        allocations = [*plan.allocations, *([planned] if planned else [])]
-        for optimizer, loss, sharing, allocation in product(OPTIMIZERS, LOSSES, SHARINGS, allocations):
-            found.append(
+        planned = {each: planned_allocation(plan, name, dataset, each, folder) for each in SHARINGS}
+        for optimizer, loss, sharing in product(OPTIMIZERS, LOSSES, SHARINGS):
+            found += [
                 Configuration(
                     dataset=name, optimizer=optimizer, loss=loss, sharing=sharing, **asdict(allocation)
                 )
-            )
+                for allocation in (*plan.allocations, planned[sharing])
+            ]
     return found
 
 
@@ -162,7 +186,7 @@ def make_cell(
 def count(request: Request) -> int:
     """Count cells, those that are looked up again included."""
     plan, names = PLANS[request.scale], list(request.data) or ["generated"]
-    per_rate = len(LOSSES) * len(SHARINGS) * len(plan.allocations)
+    per_rate = len(LOSSES) * len(SHARINGS) * (len(plan.allocations) + 1)
     return sum(
         per_rate * (len(plan.rates(name, optimizer)) * plan.tuning_seeds + plan.num_seeds)
         for name in names
@@ -173,7 +197,7 @@ def count(request: Request) -> int:
 def stages(request: Request, folder: Path) -> Stages[Findings]:
     """Choose learning rates on the first seed, run the other seeds, and compare."""
     plan, datasets = PLANS[request.scale], open_datasets(request, folder)
-    everything = configurations(plan, datasets)
+    everything = configurations(plan, datasets, folder)
     seeds = range(request.seed, request.seed + plan.num_seeds)
     tried = [
         (each, rate, seed)
