@@ -32,9 +32,12 @@ def planned(dataset):
 
 def test_a_plan_has_everything_that_was_promised(planned):
     """n, k, G, sharing, objective, bytes and noise by part, seconds, and a sentence for each choice."""
-    document = planned.plan.to_dict()
-    promised = {"batch_size", "num_negatives", "num_groups", "sharing", "objective", "predicted_bytes"}
-    assert promised | {"noise", "step_seconds", "because", "table_updates", "lean"} <= document.keys()
+    document = planned.plan.to_json()
+    promised = {"batch_size", "num_negatives", "num_groups", "sharing", "objective", "micro_batches"}
+    assert (
+        promised | {"predicted_bytes", "noise", "step_seconds", "because", "table_updates", "lean"}
+        <= document.keys()
+    )
     assert sum(document["predicted_bytes"]["parts"].values()) == document["predicted_bytes"]["total"]
     parts = {name: value for name, value in document["noise"].items() if name != "total"}
     assert sum(parts.values()) == pytest.approx(document["noise"]["total"])

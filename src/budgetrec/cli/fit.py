@@ -97,7 +97,7 @@ def fit(
                 "output": str(output),
                 "dataset": str(fitted.run.dataset.folder),
                 "report": str(fitted.report),
-                "plan": fitted.planned.plan.to_dict(),
+                "plan": fitted.planned.plan.to_json(),
                 "training": last,
                 "evaluation": fitted.evaluation.to_dict(),
             }

@@ -112,7 +112,7 @@ def plan(
                         str(staging / f"plan.{kind}"), scale_factor=2 if kind == "png" else 1
                     )
     if as_json:
-        print_json(planned.plan.to_dict())
+        print_json(planned.plan.to_json())
         return
     print_plan(planned.plan)
     if output is not None:

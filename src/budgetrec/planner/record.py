@@ -91,7 +91,7 @@ class Plan:
         return chosen
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what JSON and TOML hold; what is None is left out."""
+        """Give what TOML holds, which has no word for None."""
         document = {
             item.name: getattr(self, item.name)
             for item in dataclasses.fields(self)
@@ -104,6 +104,10 @@ class Plan:
         document["fixed"] = list(self.fixed)
         document["candidates"] = [dataclasses.asdict(each) for each in self.candidates]
         return document
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the same with every key, also of what is None."""
+        return {"micro_batches": self.micro_batches, **self.to_dict()}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], source: str) -> Self:

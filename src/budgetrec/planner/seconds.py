@@ -23,7 +23,7 @@ from budgetrec.stepper import Stepper
 
 Floats = NDArray[np.float64]
 
-_REPEATS = 2  # timed steps a point; the fastest counts, since other work only ever slows one down
+_REPEATS = 2  # timed steps a point; the fastest for its size counts, as other work only slows one down
 # What is timed: targets of a step and negatives. Steps are large enough for their work to show.
 _POINTS = ((256, 16), (2048, 16), (256, 256), (2048, 256), (256, 2048), (2048, 1024))
 _POINTS_OF_TARGETS = ((256, 4), (2048, 4), (256, 64), (2048, 32), (256, 256))
@@ -132,20 +132,26 @@ def time_steps(
         for targets, k in chosen
     }
     points: list[tuple[int, int]] = []
-    seconds: list[float] = []
+    timed: list[tuple[float, float]] = []  # sequences of average length, and seconds
     for n, k in sorted(wanted, key=_work):
-        if points and not (fits(n, k) and seconds[-1] * _work((n, k)) < _LONGEST_POINT * _work(points[-1])):
+        if points and not (fits(n, k) and timed[-1][1] * _work((n, k)) < _LONGEST_POINT * _work(points[-1])):
             continue
         points.append((n, k))
-        seconds.append(_time(stepper, kind.configure(config, n, k)))
+        timed.append(_time(stepper, kind.configure(config, n, k), mean_targets))
     fitted = fit_seconds(
-        np.array(points, np.float64),
-        np.array(seconds),
+        np.array([(size, k) for (size, _), (_, k) in zip(timed, points, strict=True)]),
+        np.array([seconds for _, seconds in timed]),
         kind=kind,
         rows_a_sequence=2 * mean_targets,
         num_items=num_items,
     )
-    return dataclasses.replace(fitted, part=_part_seconds(stepper, kind, config, points, seconds))
+    parts, (n, k) = stepper.num_parts, points[-1]
+    finer = min(n, 8 * parts)
+    if not stepper.objective.separable or finer <= parts:
+        return fitted
+    cut = dataclasses.replace(kind, micro_batches=finer)
+    size, seconds = _time(stepper, cut.configure(config, n, k), mean_targets)
+    return dataclasses.replace(fitted, part=max(0.0, seconds - float(fitted(size, k))) / (finer - parts))
 
 
 def _work(point: tuple[int, int]) -> float:
@@ -154,22 +160,8 @@ def _work(point: tuple[int, int]) -> float:
     return n * (k + 64.0)
 
 
-def _part_seconds(
-    stepper: Stepper, kind: Kind, config: RunConfig, points: list[tuple[int, int]], seconds: list[float]
-) -> float:
-    """Time one step cut eight times as finely; what it takes longer is the price of its parts."""
-    if not stepper.objective.separable:
-        return 0.0
-    n, k = points[-1]
-    parts = stepper.num_parts
-    finer = min(n, 8 * parts)
-    if finer <= parts:
-        return 0.0
-    longer = _time(stepper, dataclasses.replace(kind, micro_batches=finer).configure(config, n, k))
-    return max(0.0, (longer - seconds[-1]) / (finer - parts))
-
-
-def _time(stepper: Stepper, config: RunConfig) -> float:
+def _time(stepper: Stepper, config: RunConfig, mean_targets: float) -> tuple[float, float]:
+    """Take a few steps; give the fastest for its size: how many average sequences it had, and its seconds."""
     objective, training = config.objective, config.training
     stepper.change(
         batch_size=training.batch_size,
@@ -180,8 +172,8 @@ def _time(stepper: Stepper, config: RunConfig) -> float:
     )
     stepper.micro_batches = training.micro_batches
     batches = iter(stepper.batches.epoch(stepper.generators["order"]))
-    taken: list[float] = []
-    for _ in range(1 + _REPEATS):  # the first is not counted: it allocates
+    taken: list[tuple[float, float]] = []
+    for _ in range(1 + _REPEATS):
         batch = next(batches, None)
         if batch is None or (taken and len(batch.ids) < training.batch_size):
             break
@@ -189,8 +181,9 @@ def _time(stepper: Stepper, config: RunConfig) -> float:
         begin = time.perf_counter()
         stepper.step(batch, config.optimizer.learning_rate)
         _wait(stepper.device)
-        taken.append(time.perf_counter() - begin)
-    return min(taken[1:], default=taken[0])
+        taken.append((batch.num_targets / mean_targets, time.perf_counter() - begin))
+    counted = taken[1:] or taken  # the first allocates
+    return min(counted, key=lambda step: step[1] / step[0])
 
 
 def _wait(device: torch.device) -> None:
