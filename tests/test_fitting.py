@@ -10,7 +10,19 @@ from budgetrec.fitting import fit
 from budgetrec.runs import Run
 
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "epochs": 2}
-FLAGS = ("--dim", "16", "--max-length", "20", "--num-heads", "1", "--epochs", "2", "--warm-up", "0.3")
+FLAGS = (
+    "--dim",
+    "16",
+    "--max-length",
+    "20",
+    "--num-heads",
+    "1",
+    "--epochs",
+    "2",
+    "--warm-up",
+    "0.3",
+    "--no-lean",
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +60,8 @@ def test_a_prepared_folder_is_taken_as_it_is(events, tmp_path):
         planning={"warm_up": 0.3},
         batch_size=16,
         num_negatives=20,
+        sharing="sequence",
+        lean=False,
         **SMALL,
     )
     assert fitted.run.config.training.batch_size == 16

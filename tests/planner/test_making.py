@@ -21,7 +21,7 @@ from budgetrec.planner.figures import draw_plan
 from budgetrec.planner.kinds import possible_kinds
 from budgetrec.planner.making import Data, Planner, plan_with_search
 
-SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.5}
+SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.3, "lean": False}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_choice_of_ones_own_is_judged(planned, dataset):
 
 def test_the_papers_rule_shares_one_set(dataset):
     """N = k with one set of negatives for the batch."""
-    made = plan(dataset, memory="400MiB", rule="paper", **SMALL)
+    made = plan(dataset, memory="400MiB", rule="paper", sharing="batch", **SMALL)
     assert made.batch_size == made.num_negatives
     assert (made.sharing, made.num_groups) == ("batch", 1)
 
@@ -165,7 +165,8 @@ class Mine(SequenceModel):
 def test_a_model_of_ones_own_is_planned_for(dataset):
     """Only the two methods of the contract are needed."""
     torch.manual_seed(0)
-    made = plan(dataset, memory="400MiB", model=Mine(dataset.num_items), dim=8, max_length=20, warm_up=0.5)
+    mine = Mine(dataset.num_items)
+    made = plan(dataset, memory="400MiB", model=mine, **{**SMALL, "dim": 8, "sharing": "sequence"})
     assert made.parts["weights"] < 100_000
     assert made.predicted_bytes <= 0.9 * made.budget_bytes
 
@@ -198,7 +199,18 @@ def test_a_planner_comes_back_from_its_plan(planned, dataset):
 
 def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
     """`plan -o` leaves plan.toml and two pictures, and prints one JSON object."""
-    options = ("--json", "--dim", "16", "--max-length", "20", "--warm-up", "0.5")
+    options = (
+        "--json",
+        "--dim",
+        "16",
+        "--max-length",
+        "20",
+        "--warm-up",
+        "0.3",
+        "--no-lean",
+        "--sharing",
+        "batch",
+    )
     output = tmp_path / "plan"
     code = run(["plan", str(dataset.folder), "--memory", "400MiB", "-o", str(output), *options])
     assert code == 0

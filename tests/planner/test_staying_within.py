@@ -99,10 +99,15 @@ def test_a_device_that_cannot_hold_one_sequence_is_told(dataset):
 @pytest.fixture(scope="module")
 def planned(dataset):
     """Plan, and put an allocation in the plan's place that replanning will not keep."""
-    made = plan(
-        dataset, memory="400MiB", objective="sampled-softmax", dim=16, max_length=20, num_heads=1, warm_up=0.3
-    )
-    worse = {"batch_size": 4, "num_negatives": 2, "sharing": "batch", "lean": False, "fixed": ("objective",)}
+    settings = {"dim": 16, "max_length": 20, "num_heads": 1, "objective": "sampled-softmax", "lean": False}
+    made = plan(dataset, memory="400MiB", warm_up=0.3, **settings)
+    worse = {
+        "batch_size": 4,
+        "num_negatives": 2,
+        "sharing": "batch",
+        "lean": False,
+        "fixed": ("lean", "objective"),
+    }
     return dataclasses.replace(made, **worse)
 
 

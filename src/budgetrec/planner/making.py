@@ -98,6 +98,11 @@ class Planner:
     ) -> None:
         self.request, self.data, self.device_type = request, data, device_type
         self._model = model
+        if request.fixed.get("batch_size", 1) > len(data.lengths):
+            raise PlanError(
+                f"batch_size is {request.fixed['batch_size']:,}, and the data has {len(data.lengths):,} training "
+                "sequences. Pass at most so many."
+            )
         self.kinds = kinds or possible_kinds(
             request.config,
             request.fixed,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from budgetrec.errors import ArgumentError, PlanError
+from budgetrec.errors import ArgumentError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.theory.allocation import allocate
@@ -153,11 +153,6 @@ class Search:
     def batch_sizes(self) -> Ints:
         """Give the n that are looked at."""
         if "batch_size" in self.fixed:
-            if self.fixed["batch_size"] > self.max_batch_size:
-                raise PlanError(
-                    f"batch_size is {self.fixed['batch_size']:,}, and the data has {self.max_batch_size:,} "
-                    "training sequences. Pass at most so many."
-                )
             return np.array([self.fixed["batch_size"]])
         return ladder(self.max_batch_size)
 
