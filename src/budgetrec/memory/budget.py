@@ -21,7 +21,8 @@ def evaluation_block_bytes(budget_bytes: int | None) -> int:
     """
     if budget_bytes is None:
         return BLOCK_BYTES
-    return min(BLOCK_BYTES, max(_LEAST_BLOCK, budget_bytes // _SHARE))
+    share = max(_LEAST_BLOCK, budget_bytes // _SHARE)
+    return min(BLOCK_BYTES, 1 << (share.bit_length() - 1))
 
 
 class MemoryWatch:

@@ -98,10 +98,11 @@ class Planner:
     ) -> None:
         self.request, self.data, self.device_type = request, data, device_type
         self._model = model
+        self._counted: dict[tuple[RunConfig, int], StepMemory] = {}
         if request.fixed.get("batch_size", 1) > len(data.lengths):
             raise PlanError(
-                f"batch_size is {request.fixed['batch_size']:,}, and the data has {len(data.lengths):,} training "
-                "sequences. Pass at most so many."
+                f"batch_size is {request.fixed['batch_size']:,}, and the data has {len(data.lengths):,} "
+                "training sequences. Pass at most so many."
             )
         self.kinds = kinds or possible_kinds(
             request.config,
@@ -149,24 +150,24 @@ class Planner:
         return self._dry_run(uncut(kind).configure(config or self.request.config))
 
     def _dry_run(self, config: RunConfig) -> StepMemory:
+        block_bytes = evaluation_block_bytes(self.request.budget_bytes)
+        known = self._counted.get((config, block_bytes))
+        if known is not None:
+            return known
+        common: dict[str, Any] = {
+            "lengths": self.data.lengths,
+            "device_type": self.device_type,
+            "overhead": self.overhead,
+            "evaluation_block_bytes": block_bytes,
+        }
         if self._model is not None:
-            return StepMemory.of_model(
-                self._model,
-                config,
-                lengths=self.data.lengths,
-                device_type=self.device_type,
-                overhead=self.overhead,
-                evaluation_block_bytes=evaluation_block_bytes(self.request.budget_bytes),
+            counted = StepMemory.of_model(self._model, config, **common)
+        else:
+            counted = StepMemory.dry_run(
+                config, num_items=self.data.num_items, features_width=self.data.features_width, **common
             )
-        return StepMemory.dry_run(
-            config,
-            num_items=self.data.num_items,
-            lengths=self.data.lengths,
-            features_width=self.data.features_width,
-            device_type=self.device_type,
-            overhead=self.overhead,
-            evaluation_block_bytes=evaluation_block_bytes(self.request.budget_bytes),
-        )
+        self._counted[config, block_bytes] = counted
+        return counted
 
     def _refuse_if_nothing_fits(self) -> None:
         fixed = self.request.fixed
