@@ -33,6 +33,7 @@ def test_from_a_dataset_to_metrics(budgetrec, data, tmp_path):
         "run.toml",
         "metrics.parquet",
         "checkpoint",
+        "environment.json",
     }
     answer = budgetrec("evaluate", tmp_path / "run", "--json")
     assert answer.code == 0, answer.err

@@ -19,6 +19,9 @@ BLOCK_USERS = 256
 _FEWEST_BYTES = 64  # two users, two items, two buffers, eight bytes a number
 # Comparisons are summed as float32, which counts exactly up to here and is five times faster than booleans.
 _WIDEST_TILE = 2**24
+# Kernels round the edges of a product differently from its middle, on some processors by several units in the
+# last place of |x| |w|. Scores this near to the target's count as equal to it.
+_TIE_ULPS = 4
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Scorer:
     All tiles of a block are products of one shape, since only those round alike: an item that equals the
     target must tie with it wherever it stands. So the last tile overlaps the one before, the target's own
     score comes from a tile of the same shape, and a block of one user is doubled (its product would be
-    one of a matrix with a vector, which rounds differently at its edges).
+    one of a matrix with a vector, which rounds differently at its edges). What rounding is left is allowed
+    for when ties are counted.
     """
 
     def __init__(self, table: Tensor, *, list_length: int, block_bytes: int) -> None:
@@ -94,6 +98,7 @@ class Scorer:
         scores = self._scores[: count * self.width].view(shape)
         scratch = self._scratch[: count * self.width].view(shape)
         own = self._own_scores(states, targets, scores)
+        tied = own - self._rounding(states, targets)
         if not self._whole:
             seen = seen.sorted_by_item()
         ranks = torch.zeros(count, dtype=torch.int64, device=states.device)
@@ -107,7 +112,7 @@ class Scorer:
             self._leave_out(scores, seen, start)
             here = torch.nonzero((targets >= start) & (targets < start + self.width))[:, 0]
             scores[here, targets[here] - start] = own[here, 0]
-            ranks += torch.ge(tile, own, out=work).sum(1).to(torch.int64)
+            ranks += torch.ge(tile, tied, out=work).sum(1).to(torch.int64)
             best.add(tile, start + skip)
         losses = log_total - own[:, 0].double()
         if not torch.isfinite(losses).all():
@@ -116,6 +121,13 @@ class Scorer:
                 "Train with a smaller learning rate or evaluate an earlier checkpoint."
             )
         return RankedBlock(ranks, losses, best.items)
+
+    def _rounding(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Give how far below a target's score (n, 1) another may be by rounding alone, and still tie."""
+        sizes = torch.linalg.vector_norm(states, dim=1) * torch.linalg.vector_norm(
+            self._table[targets], dim=1
+        )
+        return (_TIE_ULPS * torch.finfo(states.dtype).eps * sizes)[:, None]
 
     def _tiles(self) -> Iterator[tuple[int, int]]:
         """Give where each tile begins, and how many of its items the tile before had already."""
