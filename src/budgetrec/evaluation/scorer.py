@@ -127,7 +127,8 @@ class Scorer:
         sizes = torch.linalg.vector_norm(states, dim=1) * torch.linalg.vector_norm(
             self._table[targets], dim=1
         )
-        return (_TIE_ULPS * torch.finfo(states.dtype).eps * sizes)[:, None]
+        rounding: Tensor = (_TIE_ULPS * torch.finfo(states.dtype).eps * sizes)[:, None]
+        return rounding
 
     def _tiles(self) -> Iterator[tuple[int, int]]:
         """Give where each tile begins, and how many of its items the tile before had already."""
