@@ -52,7 +52,7 @@ _BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
 _WINDOW_BYTES = (
     18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
 )
-_MANY_PARTS = 8
+_MANY_PARTS, _MOST_HOLES = 8, 2.25  # fitted to benchmarks/memory.py: from 0.7 to 3 with 2 to 13 parts
 _SAMPLE = 1024  # windows that a model of one's own is asked about
 
 
@@ -322,7 +322,7 @@ class StepMemory:
 
         Such parts have from 512 to 2,048 positions, so many of their tensors lie below `LARGE_BYTES` and
         share a heap. Parts of other widths leave holes there that the next ones do not fill: from about the
-        activations of one part, where there are few, to twice as much with `_MANY_PARTS` (docs/memory.md).
+        activations of one part, where there are few, to `_MOST_HOLES` of it with `_MANY_PARTS`.
         """
         if micro_batches is not None or self.whole or not self.on_host:
             return 0.0
@@ -331,7 +331,8 @@ class StepMemory:
         encoder = (features @ self.laws.part.coefficients[:, kinds].sum(1).T).max(1)
         tensor = 4 * self.features.dim * np.maximum(shapes.parts[:, 1], 1)
         in_heap = float((encoder * np.minimum(1, LARGE_BYTES / tensor)).max())
-        return in_heap * (1 + min(1.0, float(shapes.batch[3]) / (CPU_POSITIONS * _MANY_PARTS)))
+        share = min(1.0, float(shapes.batch[3]) / (CPU_POSITIONS * _MANY_PARTS))
+        return in_heap * (1 + (_MOST_HOLES - 1) * share)
 
     def _batch_bytes(self, shapes: Shapes, num_negatives: Floats) -> tuple[Floats, Floats, Floats]:
         features = self.features.of_batch(shapes.batch, num_negatives)
