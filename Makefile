@@ -53,7 +53,7 @@ bench-objectives: .venv/ready ## seconds and peak memory of every objective, abo
 bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table, about two minutes
 	$(BIN)/python benchmarks/optimizers.py
 
-bench-memory: .venv/ready ## predicted and measured memory of 20 settings, about ten minutes
+bench-memory: .venv/ready ## predicted and measured memory of 20 settings, and of planned runs, about 15 minutes
 	$(BIN)/python benchmarks/memory.py --record benchmarks/results/memory.md
 
 # Prepared datasets as NAME=FOLDER, and options of single ones; the second dataset is anything with short sequences.

@@ -1,9 +1,13 @@
 """Predicted and measured memory of training, for 20 settings.
 
-Each setting is predicted by a dry run from its settings and the lengths of its sequences alone, then trained
-for a few steps with an evaluation and a checkpoint before and after, in a process of its own. Measured is by
-how much the most memory that process ever had in use exceeds what it used with everything imported and the
-dataset open.
+Each setting is predicted by a dry run from its settings, the lengths of its sequences and how often items
+occur, then trained for a few steps with an evaluation and a checkpoint before and after, in a process of its
+own, as runs with a budget are. Measured is by how much the most memory that process ever had in use exceeds
+what it used with everything imported and the dataset open.
+
+Each setting is also planned for a budget of half as much again as its smallest step needs, at least 128 MiB,
+with goal "noise", assumed noise and everything but n and k as it is above, and trained with that plan. Where
+parts are not given and a step over all sequences would take minutes, the plan is held to one part.
 """
 
 import argparse
@@ -23,11 +27,21 @@ from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.memory import StepMemory, measure_overhead, peak_bytes, resident_bytes
+from budgetrec.planner.assumed import assumed_noise
+from budgetrec.planner.kinds import PLANNED
+from budgetrec.planner.making import Data, Planner, Request
+from budgetrec.planner.record import Plan
 from budgetrec.training import train
 
 RESULTS = Path(__file__).parent / "results" / "memory.md"
 MIB = 2**20
-COMMON = {"threads": 1, "device": "cpu", "validation_users": 512, "checkpoint_seconds": 600.0}
+COMMON = {
+    "threads": 1,
+    "device": "cpu",
+    "validation_users": 512,
+    "checkpoint_seconds": 600.0,
+    "memory": "64GiB",
+}  # never reached; it makes these runs of the kind that has a budget
 SETTINGS = [
     {"items": 1_000, "dim": 32, "max_length": 20, "sharing": "batch", "batch_size": 64, "num_negatives": 64,
      "optimizer": "adam", "table_updates": "dense"},
@@ -94,10 +108,14 @@ def make_dataset(num_items: int, max_length: int, num_users: int = 3000) -> Data
     )
 
 
+# Settings whose steps over all sequences take seconds; the others are planned with one part.
+CUT_FOR_CACHE = (0, 1, 3, 14, 17)
+
+
 def make_config(setting: dict) -> RunConfig:
     """Turn a row of the table into settings of a run."""
     own = {name: value for name, value in setting.items() if name not in ("items", "features")}
-    return RunConfig().replaced({"steps": 4, **COMMON, **own})
+    return RunConfig().replaced({"steps": 3, **COMMON, **own})
 
 
 def measure(setting: dict, folder: Path) -> int:
@@ -107,8 +125,9 @@ def measure(setting: dict, folder: Path) -> int:
     width = setting.get("features")
     features = None if width is None else torch.rand(setting["items"], width)
     before = resident_bytes(device)
-    train(dataset, folder / "run", make_config(setting), features=features)
-    return peak_bytes(device) - before
+    trained = train(dataset, folder / "run", make_config(setting), features=features)
+    # A run above its budget forgets the peak of the process, but not its own.
+    return max(peak_bytes(device) - before, int(trained.metrics["training_bytes"].max()))
 
 
 def run(setting: dict, overhead: int) -> dict:
@@ -122,17 +141,57 @@ def run(setting: dict, overhead: int) -> dict:
         num_items=setting["items"],
         lengths=lengths,
         features_width=setting.get("features"),
+        train_counts=dataset.train_counts,
         overhead=overhead,
     )
     sizes = (config.training.batch_size, config.objective.num_negatives, config.training.micro_batches)
     parts = memory.parts(*sizes)
     seconds = time.perf_counter() - begin
+    return {"parts": parts, "seconds": seconds, "measured": measure_in_child(setting, dataset)}
+
+
+def make_plan(setting: dict, dataset: Dataset, overhead: int, *, cut: bool) -> Plan:
+    """Plan n and k of a setting for a budget that is not far above the least."""
+    fixed = {name: setting[name] for name in PLANNED if name in setting}
+    fixed = {name: value for name, value in fixed.items() if name not in ("batch_size", "num_negatives")}
+    fixed.setdefault("lean", False)
+    if not cut:
+        fixed.setdefault("micro_batches", 1)
+    config = make_config({**setting, **fixed})
+    lengths = TrainingBatches(dataset, batch_size=1, max_length=config.model.max_length).lengths
+    data = Data(num_items=dataset.num_items, lengths=lengths, features_width=setting.get("features"))
+
+    def planner(budget: int) -> Planner:
+        request = Request(config=config, budget_bytes=budget, goal="noise", fixed=fixed)
+        return Planner(request, data, device_type="cpu", overhead=overhead)
+
+    (memory,) = planner(2**40).memory.values()
+    k = dataset.num_items if config.objective.objective == "full-softmax" else 1
+    least = float(memory.total(1, k, fixed.get("micro_batches")))
+    made = planner(max(128, 16 * round(1.5 * least / MIB / 16)) * MIB)
+    made.assume_seconds()
+    constants, gradient = assumed_noise(dim=config.model.dim, mean_targets=data.mean_targets)
+    return made.plan(constants, gradient, {"noise": "assumed"}).plan
+
+
+def run_plan(setting: dict, overhead: int, *, cut: bool) -> tuple[Plan, int, str]:
+    """Plan a setting, train with the plan in a child, and say what limited n and k."""
+    dataset = make_dataset(setting["items"], setting["max_length"])
+    plan = make_plan(setting, dataset, overhead, cut=cut)
+    windows = len(TrainingBatches(dataset, batch_size=1, max_length=setting["max_length"]).lengths)
+    limits = ["n"] if plan.batch_size >= windows else []
+    limits += ["k"] if plan.num_negatives >= setting["items"] - 1 else []
+    planned = {**setting, **plan.settings, "memory": str(plan.budget_bytes), "steps": 2}
+    return plan, measure_in_child(planned, dataset), " and ".join(limits)
+
+
+def measure_in_child(setting: dict, dataset: Dataset) -> int:
+    """Train in a process of its own, and give by how much it grew."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "dataset").mkdir()
         dataset.save(Path(folder) / "dataset")
         command = [sys.executable, __file__, "--measure", json.dumps(setting), "--folder", folder]
-        child = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {"parts": parts, "seconds": seconds, "measured": int(child.stdout)}
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def describe(setting: dict) -> str:
@@ -145,24 +204,12 @@ def describe(setting: dict) -> str:
     return " ".join([*words, setting["optimizer"], setting["table_updates"]])
 
 
-def main() -> None:
-    """Print the table, and record it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", type=Path)
-    parser.add_argument("--only", type=int, nargs="*")
-    parser.add_argument("--measure")
-    parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    if asked.measure:
-        print(measure(json.loads(asked.measure), asked.folder))
-        return
-    overhead = measure_overhead(threads=1)
-    print(f"overhead {overhead / MIB:.0f} MiB", file=sys.stderr)
+def predictions(places: list[int], overhead: int) -> str:
+    """Make the table of predicted and measured memory."""
     lines = ["| K | d | L | n | k | setting | predicted | measured | ratio |", "|" + "---|" * 9]
     ratios = []
-    for place, setting in enumerate(SETTINGS):
-        if asked.only and place not in asked.only:
-            continue
+    for place in places:
+        setting = SETTINGS[place]
         found = run(setting, overhead)
         predicted = sum(found["parts"].values())
         ratios.append(predicted / found["measured"])
@@ -180,14 +227,61 @@ def main() -> None:
         f"{min(ratios):.2f} of it, the highest {max(ratios):.2f}. MiB, overhead of the process "
         f"{overhead / MIB:.0f} included."
     )
-    text = "\n".join(
-        ["# Memory of training, predicted and measured", "", summary, "",
-         f"`make bench-memory`. {describe_machine()}", "", " ".join(__doc__.split("\n\n")[1].split()), "",
-         *lines, ""]
-    )  # fmt: skip
+    return "\n".join(["## Predictions", "", summary, "", *lines, ""])
+
+
+def planned_runs(places: list[int], overhead: int) -> str:
+    """Make the table of budgets and what runs with a plan took of them."""
+    lines = [
+        "| K | d | L | setting | budget | n | k | predicted | measured | used | inside | data limit |",
+        "|" + "---|" * 12,
+    ]
+    inside, free = 0, []
+    for place in places:
+        setting = SETTINGS[place]
+        plan, measured, limits = run_plan(setting, overhead, cut=place in CUT_FOR_CACHE)
+        used = measured / plan.budget_bytes
+        inside += used <= 1
+        free += [] if "n" in limits else [used]
+        lines.append(
+            f"| {setting['items']:,} | {setting['dim']} | {setting['max_length']} | {describe(setting)} | "
+            f"{plan.budget_bytes / MIB:,.0f} | {plan.batch_size:,} | {plan.num_negatives:,} | "
+            f"{plan.predicted_bytes / MIB:,.0f} | {measured / MIB:,.0f} | {used:.0%} | "
+            f"{'yes' if used <= 1 else 'no'} | {limits} |"
+        )
+        print(place, lines[-1], file=sys.stderr, flush=True)
+    full = sum(used >= 0.7 for used in free)
+    summary = (
+        f"{inside} of {len(places)} planned runs stay inside their budget; of {len(free)} whose n the data "
+        f"does not limit, {full} use at least 70% of it. MiB."
+    )
+    return "\n".join(["## Planned runs", "", summary, "", *lines, ""])
+
+
+def main() -> None:
+    """Print the tables, and record them if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--only", type=int, nargs="*")
+    parser.add_argument("--table", choices=("predictions", "planned"))
+    parser.add_argument("--measure")
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    if asked.measure:
+        print(measure(json.loads(asked.measure), asked.folder))
+        return
+    overhead = measure_overhead(threads=1)
+    print(f"overhead {overhead / MIB:.0f} MiB", file=sys.stderr)
+    places = asked.only or list(range(len(SETTINGS)))
+    words = [" ".join(paragraph.split()) for paragraph in __doc__.split("\n\n")[1:]]
+    text = "# Memory of training, predicted and measured\n\n"
+    text += f"`make bench-memory`. {describe_machine()}\n\n" + "\n\n".join(words) + "\n"
+    for name, table in {"predictions": predictions, "planned": planned_runs}.items():
+        if asked.table in (None, name):
+            text += "\n" + table(places, overhead)
+            if asked.record:
+                asked.record.write_text(text)
     print(text)
-    if asked.record:
-        asked.record.write_text(text)
 
 
 if __name__ == "__main__":

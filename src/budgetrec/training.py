@@ -161,7 +161,8 @@ class _Trainer:
         self.dataset, self.folder, self.config, self.features = dataset, folder, config, features
         self.plan, self.watcher = plan, watcher
         budget = None if training.memory is None else parse_bytes(training.memory)
-        steady_heap()
+        if budget is not None:
+            steady_heap()
         self.memory = MemoryWatch(training_device(training), budget)
         self.stepper = Stepper(dataset, config, features)
         self.validation = dataset.validation()
@@ -226,6 +227,7 @@ class _Trainer:
                 f"Go on with: budgetrec train --resume {self.folder}"
             ) from None
         del self.stepper  # before the run is opened and needs memory of its own
+        self.memory.trim()
         return Run.open(self.folder, dataset=self.dataset)
 
     @property
@@ -369,6 +371,7 @@ class _Trainer:
 
     def _validate(self, max_users: int | None) -> dict[str, float]:
         view = scoring_view(self.stepper.model, self.config.objective)
+        self.memory.trim()
         try:
             return validate(
                 view,

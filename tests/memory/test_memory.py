@@ -14,6 +14,7 @@ from budgetrec.config import RunConfig
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
 from budgetrec.memory import StepMemory, measure_overhead
+from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.rehearsal import Stand, rehearse
 from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
 from budgetrec.memory.step import PARTS, _stand_in
@@ -187,6 +188,34 @@ def test_windows_of_a_model_of_ones_own_are_asked_for() -> None:
     assert memory.windows.positions.max() == LENGTHS.max() + 1
     assert memory.windows.targets.min() >= 1
     assert memory.windows.targets.mean() == pytest.approx(0.2 * memory.windows.positions.mean(), rel=0.2)
+
+
+def test_expected_distinct_items_are_those_of_simulated_draws() -> None:
+    """A thousand draws by weight meet as many of 5,000 items as the formula says, within a percent."""
+    random = np.random.default_rng(0)
+    weights = random.pareto(1.0, 5000) + 0.1
+    draws = random.choice(5000, (200, 1000), p=weights / weights.sum())
+    met = np.mean([len(np.unique(row)) for row in draws])
+    assert Frequencies.by_weight(weights).expected_distinct(np.array(1000.0)) == pytest.approx(met, rel=0.01)
+
+
+def test_popular_items_take_fewer_rows() -> None:
+    """Where few items have all the interactions, row-sparse sums of popular draws have less room."""
+    config = RunConfig().replaced({**SMALL, "table_updates": "row-sparse", "sampler": "popularity"})
+    counts = np.where(np.arange(2000) < 20, 100_000, 0)
+    alike, popular = (
+        StepMemory.dry_run(config, num_items=2000, lengths=LENGTHS, train_counts=given).parts(16, 64)
+        for given in (None, counts)
+    )
+    assert popular["gradients"] < alike["gradients"]
+
+
+def test_features_are_read_again_when_the_run_is_opened() -> None:
+    """Opening a run with 64 features an item takes them and the making of the table."""
+    config = RunConfig().replaced(SMALL)
+    memory = StepMemory.dry_run(config, num_items=50_000, lengths=LENGTHS, features_width=64)
+    table = float(memory.evaluation.table.peaks(np.array([1.0, 50_000.0])))
+    assert memory.total(1, 1) >= 50_000 * 64 * 4 + table
 
 
 def test_batches_have_the_asked_lengths() -> None:

@@ -1,12 +1,11 @@
 """A budget while training: what is used of it, and what evaluation may take."""
 
-import ctypes
 import gc
-from contextlib import suppress
 
 import torch
 
 from budgetrec.evaluation.scorer import BLOCK_BYTES
+from budgetrec.memory.heap import trim_heap
 from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
 
 _LEAST_BLOCK = 2**20
@@ -52,6 +51,11 @@ class MemoryWatch:
             return 0
         return max(0, peak_bytes(self.device) - self._baseline - self.budget_bytes)
 
+    def trim(self) -> None:
+        """Give the holes of the heap back before something else than a step needs memory, given a budget."""
+        if self.budget_bytes is not None:
+            trim_heap()
+
     def forget_peak(self) -> None:
         """Give freed memory back and count anew, to see whether smaller steps stay within the budget."""
         self.peak()
@@ -64,5 +68,4 @@ def release_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    with suppress(OSError, AttributeError):  # where the C library has no such call
-        ctypes.CDLL(None).malloc_trim(0)
+    trim_heap()

@@ -8,9 +8,13 @@ import torch
 
 from budgetrec.evaluation.ranking import NextItemModel, evaluating
 from budgetrec.evaluation.scorer import tile_shape
+from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.timeline import Timeline, record
 
+# What histories of many widths leave in the heap, in activations of the widest whose tensors lie there:
+# fitted to benchmarks/memory.py, where it is from 3 to 7.
+_HOLES = 5
 _SEEN_BYTES = 48  # of a user's item that is left out: row, item, place and their sorted copies
 
 
@@ -29,13 +33,17 @@ class EvaluationLaws:
         users, width = tile_shape(num_items, 4, block_bytes)
         own = 0 if width == num_items else 4 * width * dim  # the targets' own vectors, as a tile
         table = np.array([1.0, num_items])
-        encode = float(self.encode.peaks(np.array([1.0, batch_size, batch_size * length])))
+        positions = batch_size * length
+        small = min(positions, LARGE_BYTES // (4 * dim))
+        encode, in_heap = (
+            float(self.encode.peaks(np.array([1.0, batch_size, count]))) for count in (positions, small)
+        )
         scores = 8 * users * width
         ranks = 64 * num_targets  # places, lengths and order of the histories; ranks and losses
         score = own + users * length * _SEEN_BYTES
         return ranks + max(
             float(self.table.peaks(table)),
-            float(self.table_kept.peaks(table)) + scores + max(encode, score),
+            float(self.table_kept.peaks(table)) + scores + max(encode, score) + _HOLES * in_heap,
         )
 
 

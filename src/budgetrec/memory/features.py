@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from budgetrec.memory.distinct import Frequencies, expected_distinct
 from budgetrec.objectives.full_softmax import TILE_TARGETS
 
 Floats = NDArray[np.float64]
@@ -25,6 +26,13 @@ class Features:
     num_items: int
     block_bytes: int
     tiles: bool = False
+    frequencies: Frequencies | None = None  # of draws; None where all items are alike
+
+    def distinct(self, draws: Floats) -> Floats:
+        """Give how many items so many draws are expected to meet."""
+        if self.frequencies is None:
+            return expected_distinct(draws, self.num_items)
+        return self.frequencies.expected_distinct(draws)
 
     def slots(self, shape: Floats, num_negatives: Floats) -> Floats:
         """Count the negatives that are drawn for batches or parts of `shape` (..., 4)."""
@@ -55,7 +63,7 @@ class Features:
                 "sequence": (sequences, places / np.maximum(sequences, 1)),
                 "target": (targets, np.ones_like(targets)),
             }[self.sharing]
-            columns[-1] = expected_distinct(targets + slots, self.num_items) if distinct is None else distinct
+            columns[-1] = self.distinct(targets + slots) if distinct is None else distinct
             columns.extend(_block(groups, size, num_negatives, self.dim, self.block_bytes))
         return np.stack(columns, -1)
 
@@ -67,12 +75,6 @@ class Features:
             tile_items = max(1, self.block_bytes // (4 * TILE_TARGETS))
             return np.minimum(targets, TILE_TARGETS) * min(tile_items, self.num_items)
         return np.minimum(targets, self.block_bytes // (4 * self.num_items)) * self.num_items
-
-
-def expected_distinct(draws: Floats, num_items: int) -> Floats:
-    """Give how many of `num_items` items so many uniform draws are expected to meet."""
-    met: Floats = -num_items * np.expm1(-draws / num_items)
-    return met
 
 
 def _block(

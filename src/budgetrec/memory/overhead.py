@@ -1,7 +1,7 @@
-"""What a process needs for training besides tensors: libraries' own workspaces, threads, holes in the heap.
+"""What a process needs for training besides tensors: code of libraries, their workspaces, threads.
 
-It is measured, not guessed: a child process trains a small model for a few steps, evaluates it, and compares
-how much it grew with the tensors that it had.
+It is measured, not guessed: a child process trains a small model for a few steps, evaluates it, releases it
+and the holes of its heap, and looks by how much it has grown nevertheless.
 """
 
 import subprocess
@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
 from budgetrec.build import build_model, build_objective
 from budgetrec.config import RunConfig
@@ -19,9 +18,10 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import TrainingError
 from budgetrec.evaluation.ranking import rank_targets
+from budgetrec.memory.budget import release_memory
 from budgetrec.memory.heap import steady_heap
-from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
-from budgetrec.memory.step import StepMemory, _maker
+from budgetrec.memory.peaks import resident_bytes
+from budgetrec.memory.step import _maker
 from budgetrec.steps import accumulate_gradients, gather_in_place
 
 _USERS, _LENGTH, _ITEMS = 400, 40, 2000
@@ -49,15 +49,13 @@ def main() -> None:
     steady_heap()
     dataset = _dataset()
     device = torch.device("cpu")
-    reset_peak(device)
     before = resident_bytes(device)
-    lengths = _train(config, dataset)
-    growth = peak_bytes(device) - before
-    predicted = StepMemory.dry_run(config, num_items=_ITEMS, lengths=lengths)
-    sys.stdout.write(str(max(0, growth - int(predicted.total(32, 64)))))
+    _train(config, dataset)
+    release_memory()
+    sys.stdout.write(str(max(0, resident_bytes(device) - before)))
 
 
-def _train(config: RunConfig, dataset: Dataset) -> NDArray[np.int64]:
+def _train(config: RunConfig, dataset: Dataset) -> None:
     generator = torch.Generator().manual_seed(0)
     model = build_model(config.model, _ITEMS, features=None, generator=generator)
     objective = build_objective(config.objective, dataset, model)
@@ -83,7 +81,6 @@ def _train(config: RunConfig, dataset: Dataset) -> NDArray[np.int64]:
         for optimizer in optimizers:
             optimizer.step()
     rank_targets(model, dataset, dataset.validation())
-    return batches.lengths
 
 
 def _dataset() -> Dataset:

@@ -19,9 +19,10 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.evaluation.ranking import ENCODED_AT_ONCE
 from budgetrec.evaluation.scorer import BLOCK_BYTES, BLOCK_USERS
+from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.dry_run import Asked, Setting, StepLaws, find_laws
 from budgetrec.memory.evaluating import EvaluationLaws, find_evaluation_laws
-from budgetrec.memory.features import Features, expected_distinct
+from budgetrec.memory.features import Features
 from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, item_tables, measure_updates
 from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.rehearsal import STAGES, Stand
@@ -33,7 +34,8 @@ from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
 from budgetrec.objectives.scoring import BLOCK_BYTES as DRAWN_BLOCK_BYTES
 from budgetrec.optimizers import make_optimizers
-from budgetrec.steps import Objective, gather_in_place
+from budgetrec.samplers import Popularity
+from budgetrec.steps import CPU_POSITIONS, Objective, gather_in_place
 
 Floats = NDArray[np.float64]
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
@@ -50,6 +52,7 @@ _BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
 _WINDOW_BYTES = (
     18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
 )
+_MANY_PARTS, _MOST_HOLES = 8, 2.25  # fitted to benchmarks/memory.py: from 0.7 to 3 with 2 to 13 parts
 _SAMPLE = 1024  # windows that a model of one's own is asked about
 
 
@@ -70,6 +73,7 @@ class StepMemory:
     max_length: int
     whole: bool  # whether a batch is one part unless micro-batches are asked for
     on_host: bool
+    features_width: int = 0  # of items, where features stand in for a table
     overhead: int = 0
     evaluation_block_bytes: int = BLOCK_BYTES
     _shapes: dict[int | None, list[Shapes]] = field(default_factory=dict, repr=False, compare=False)
@@ -82,6 +86,7 @@ class StepMemory:
         num_items: int,
         lengths: NDArray[np.int64],
         features_width: int | None = None,
+        train_counts: NDArray[np.int64] | None = None,
         device_type: str = "cpu",
         overhead: int = 0,
         evaluation_block_bytes: int = BLOCK_BYTES,
@@ -90,6 +95,7 @@ class StepMemory:
 
         `lengths` are the targets of each training window (`TrainingBatches.lengths`). Batch size,
         micro-batches and negatives of `config` are ignored; `table_updates` must be "dense" or "row-sparse".
+        `train_counts` (K,) say how often popular items are drawn; without them, all count as alike.
         `overhead` is what `measure_overhead` found.
         """
         sparse = _is_sparse(config, with_features=features_width is not None)
@@ -109,7 +115,13 @@ class StepMemory:
         evaluation = find_evaluation_laws(views, max_length=config.model.max_length)
         probe = _Probe(build(64), 64, config.model.dim, config.model.max_length, config.model.tied)
         found = cls._find(config, probe, setting, evaluation, num_items, lengths, device_type, sparse=sparse)
-        return replace(found, overhead=overhead, evaluation_block_bytes=evaluation_block_bytes)
+        return replace(
+            found,
+            features=replace(found.features, frequencies=_frequencies(config, train_counts)),
+            features_width=features_width or 0,
+            overhead=overhead,
+            evaluation_block_bytes=evaluation_block_bytes,
+        )
 
     @classmethod
     def of_model(
@@ -260,13 +272,13 @@ class StepMemory:
         rows, growing, update = self._row_bytes(shapes, num_negatives)
         part = self._part_bytes(shapes, num_negatives).max(0)
         weights, gradients, state = self._fixed_bytes()
-        fixed = weights + gradients + state + self._lasting() + self._holes(shapes, micro_batches)
+        fixed = weights + gradients + state + self._lasting()
         steady = np.maximum(np.maximum(kept + part, before), update) + rows
         first = kept + part + rows + growing - state
-        run = np.maximum(np.maximum(steady, first), self.evaluation_bytes() + rows)
-        # At the end the best weights are read from their file into a new model, all else released.
-        opened = 2 * weights + self._lasting()
-        peak: Floats = np.maximum(fixed + run, opened)
+        step = np.maximum(steady, first) + self._holes(shapes, micro_batches)
+        # Holes of the heap are given back before an evaluation, and before the run is opened.
+        run = np.maximum(step, self.evaluation_bytes() + rows)
+        peak: Floats = np.maximum(fixed + run, self._opening() + self._lasting())
         return peak
 
     def _parts_at(self, place: int, num_negatives: int, micro_batches: int | None) -> dict[str, float]:
@@ -289,6 +301,15 @@ class StepMemory:
         )
         return weights, gradients, state
 
+    def _opening(self) -> float:
+        """Give what opening the run at its end takes, all else released: a new model and its file.
+
+        A model with item features reads those too, and makes its table once to find the scale of its weights.
+        """
+        count = self.features.num_items
+        table = float(self.evaluation.table.peaks(np.array([1.0, count]))) if self.features_width else 0.0
+        return 2 * self._fixed_bytes()[0] + 4.0 * self.features_width * count + table
+
     def _lasting(self) -> float:
         """Give the bytes of the data's own arrays, and the overhead."""
         if not self.on_host:
@@ -300,8 +321,8 @@ class StepMemory:
         """Give what the heap holds besides tensors, where a step is cut for the cache.
 
         Such parts have from 512 to 2,048 positions, so many of their tensors lie below `LARGE_BYTES` and
-        share a heap. Its holes, and what smaller parts leave there while the largest one runs outside of it,
-        came to about the activations of one part in benchmarks/memory.py, if these are not much larger.
+        share a heap. Parts of other widths leave holes there that the next ones do not fill: from about the
+        activations of one part, where there are few, to `_MOST_HOLES` of it with `_MANY_PARTS`.
         """
         if micro_batches is not None or self.whole or not self.on_host:
             return 0.0
@@ -309,7 +330,9 @@ class StepMemory:
         kinds = [place for place, name in enumerate(STAGES) if _KIND_OF[name] == "encoder"]
         encoder = (features @ self.laws.part.coefficients[:, kinds].sum(1).T).max(1)
         tensor = 4 * self.features.dim * np.maximum(shapes.parts[:, 1], 1)
-        return float((encoder * np.minimum(1, 2 * LARGE_BYTES / tensor)).max())
+        in_heap = float((encoder * np.minimum(1, LARGE_BYTES / tensor)).max())
+        share = min(1.0, float(shapes.batch[3]) / (CPU_POSITIONS * _MANY_PARTS))
+        return in_heap * (1 + (_MOST_HOLES - 1) * share)
 
     def _batch_bytes(self, shapes: Shapes, num_negatives: Floats) -> tuple[Floats, Floats, Floats]:
         features = self.features.of_batch(shapes.batch, num_negatives)
@@ -328,7 +351,7 @@ class StepMemory:
             return nothing, nothing, nothing
         num_items = self.features.num_items
         read = min(num_items, shapes.batch[3] + shapes.batch[0])
-        drawn = expected_distinct(self.features.slots(shapes.batch, num_negatives), num_items)
+        drawn = self.features.distinct(self.features.slots(shapes.batch, num_negatives))
         both = read + (1 - read / num_items) * drawn
         counts = [both] if self.tied else [nothing + read, both]
         width = 4 * self.features.dim
@@ -396,6 +419,15 @@ def _separable(config: RunConfig) -> bool:
     return objective.objective not in ("sce", "rece") and not (
         objective.objective in _DRAWN and objective.sampler == "kernel"
     )
+
+
+def _frequencies(config: RunConfig, train_counts: NDArray[np.int64] | None) -> Frequencies | None:
+    """Say how often items are drawn, where that is by their number of interactions."""
+    objective = config.objective
+    if train_counts is None or objective.objective not in _DRAWN or objective.sampler != "popularity":
+        return None
+    log_q = Popularity(train_counts, 1, alpha=objective.popularity_power, smoothing=1.0).log_q
+    return Frequencies.by_weight(log_q.double().exp().numpy())
 
 
 def _fewest(config: RunConfig) -> dict[str, int]:

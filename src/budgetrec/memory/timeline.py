@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch._C._profiler import _EventType
 from torch.autograd import profiler
 
 _STAGE = "budgetrec.memory.stage:"
@@ -108,15 +109,19 @@ class _Event:
 
 
 def _events(tree: list[Any], stage_name: str) -> Iterator[_Event]:
-    for event in tree:
-        if event.tag.name == "Allocation":
+    waiting = [(event, stage_name) for event in reversed(tree)]
+    while waiting:
+        event, own = waiting.pop()
+        if event.tag == _EventType.Allocation:
             fields = event.extra_fields
-            yield _Event(event.start_time_ns, stage_name, None, fields.ptr, fields.alloc_size)
-        elif event.name.startswith(_TURN):
-            before, after = event.name.removeprefix(_TURN).split(":")
+            yield _Event(event.start_time_ns, own, None, fields.ptr, fields.alloc_size)
+            continue
+        name = event.name
+        if name.startswith(_TURN):
+            before, after = name.removeprefix(_TURN).split(":")
             yield _Event(event.start_time_ns, before, after)
-        elif event.name == _BEGIN:
+        elif name == _BEGIN:
             yield _Event(event.start_time_ns, _BEGIN)
         else:
-            is_stage = event.name.startswith(_STAGE)
-            yield from _events(event.children, event.name.removeprefix(_STAGE) if is_stage else stage_name)
+            inner = name.removeprefix(_STAGE) if name.startswith(_STAGE) else own
+            waiting.extend((child, inner) for child in reversed(event.children))
