@@ -148,7 +148,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(dataset, tmp_path):
     )
     assert same(load_checkpoint(killed / LAST)[0], load_checkpoint(whole / LAST)[0])
     assert same(load_checkpoint(killed / BEST)[0], load_checkpoint(whole / BEST)[0])
-    timed = ["seconds", "evaluation_seconds", "peak_bytes"]
+    timed = ["seconds", "evaluation_seconds", "peak_bytes", "training_bytes"]
     first, second = (pl.read_parquet(folder / "metrics.parquet").drop(timed) for folder in (killed, whole))
     assert first.equals(second)
     assert not [path for path in killed.rglob("*") if "partial" in path.name]
@@ -373,7 +373,7 @@ def test_patience_and_the_best_weights_survive_an_interrupt(dataset, tmp_path):
     whole = train(dataset, tmp_path / "whole", settings)
     train_until(dataset, tmp_path / "broken", settings, 11)
     broken = resume(tmp_path / "broken")
-    timed = ["seconds", "evaluation_seconds", "peak_bytes"]
+    timed = ["seconds", "evaluation_seconds", "peak_bytes", "training_bytes"]
     assert whole.metrics.drop(timed).equals(broken.metrics.drop(timed))
     assert same(weights(whole, BEST), weights(broken, BEST))
 

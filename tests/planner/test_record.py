@@ -120,7 +120,7 @@ def test_settings_are_what_training_has_to_be_told(plan):
     [
         lambda text: text.replace("batch_size = 32", 'batch_size = "32"'),
         lambda text: text.replace("[predicted_bytes]", "[elsewhere]"),
-        lambda text: text + "\nunknown = 1\n",
+        lambda text: f"unknown = 1\n{text}",
         lambda text: "",
     ],
     ids=["a word for a number", "no bytes", "an unknown key", "nothing"],

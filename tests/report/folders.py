@@ -132,7 +132,7 @@ def make_study(folder: Path, *, name: str = "noise", text: str = "shared") -> Pa
 def make_paper_study(folder: Path) -> Path:
     """Write a study with the charts that the paper's studies draw: panels of layers, and facets."""
     folder.mkdir(parents=True)
-    study = study_lognormal(scale=Scale.SMOKE, seed=0, progress=lambda done: None)
+    study = study_lognormal(scale=Scale.SMOKE, seed=0)
     cells = [
         {
             "features": features,

@@ -14,6 +14,7 @@ from budgetrec.checkpoint import write_whole
 from budgetrec.errors import DataError
 from budgetrec.files import check_free
 from budgetrec.study.grid import CELLS, RUNS, Engine, Grid, Stages, run_stages
+from budgetrec.study.outputs import FILES as STUDY_FILES
 from budgetrec.study.outputs import MARKER, Progress, write_study
 from budgetrec.study.scale import Scale
 from budgetrec.study.tables import StudyTable
@@ -22,7 +23,7 @@ from budgetrec.study.world import WORLDS
 PAGE = "study.md"
 PLANS = "plans"  # what the planner chose
 DATA = "data"  # generated, where no other is given
-FILES = (MARKER, PAGE, "*.csv", "*.svg", "*.png", "*.md", "*.tex", CELLS, RUNS, WORLDS, DATA, PLANS)
+FILES = (*STUDY_FILES, PAGE, "*.md", "*.tex", CELLS, RUNS, WORLDS, DATA, PLANS)
 FAILURES = "failures"
 
 

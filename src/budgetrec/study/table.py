@@ -55,7 +55,7 @@ class TablePlan:
     most_rates: int | None = None
     tuning_seeds: int = 1
     memory: str = "512MiB"  # that the planner may use
-    warm_up: float = 15.0
+    warm_up: float = 15.0  # seconds; 0 plans by what is assumed instead of measured
 
     def run_settings(self, dataset: str) -> dict[str, Any]:
         """Give what all runs on a dataset share."""
@@ -77,7 +77,7 @@ PLANS = {
         ),
         num_seeds=2,
         most_rates=1,
-        warm_up=0.1,
+        warm_up=0.0,
     ),
     Scale.SMALL: TablePlan(
         settings={
@@ -112,21 +112,26 @@ def planned_allocation(
     """Ask the planner, for a way of sharing and the plan's bytes; what it answers is kept for reruns."""
     path = folder / PLANS_FOLDER / f"{name}-{sharing}.toml"
     if not path.is_file():
-        made = make_plan(
-            dataset,
-            memory=plan.memory,
-            warm_up=plan.warm_up,
-            config=RunConfig().replaced(plan.run_settings(name)),
-            objective="sampled-softmax",
-            sharing=sharing,
-            optimizer="adam",
-            threads=1,
-        )
+        settings = plan.run_settings(name)
+        wishes: dict[str, Any] = {
+            "memory": plan.memory,
+            "config": RunConfig().replaced(settings),
+            "objective": "sampled-softmax",
+            "sharing": sharing,
+            "optimizer": "adam",
+        }
+        if plan.warm_up:
+            made = make_plan(dataset, warm_up=plan.warm_up, threads=1, **wishes)
+        else:  # nothing is measured, so that every run of the study plans alike
+            mean = dataset.info["statistics"]["mean_length"]
+            made = make_plan(None, num_items=dataset.num_items, mean_length=mean, **wishes)
         path.parent.mkdir(exist_ok=True)
         made.write(path)
     chosen = Plan.read(path)
     return Allocation(
-        batch_size=chosen.batch_size, num_negatives=chosen.num_negatives, source="budgetrec plan"
+        batch_size=min(chosen.batch_size, len(dataset.validation())),
+        num_negatives=chosen.num_negatives,
+        source="budgetrec plan",
     )
 
 
