@@ -305,7 +305,12 @@ class _Trainer:
         if self.planner is None:
             lengths = stepper.batches.lengths
             width = None if self.features is None else self.features.shape[1]
-            data = Data(num_items=self.dataset.num_items, lengths=lengths, features_width=width)
+            data = Data(
+                num_items=self.dataset.num_items,
+                lengths=lengths,
+                features_width=width,
+                train_counts=self.dataset.train_counts,
+            )
             self.planner = Planner.of_plan(self.plan, self.config, data, device_type=stepper.device.type)
         constants, gradient, told = probe_noise(stepper)
         new = self.planner.plan(constants, gradient, told).plan

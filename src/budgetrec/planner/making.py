@@ -71,6 +71,7 @@ class Data:
     num_items: int
     lengths: NDArray[np.int64]
     features_width: int | None = None
+    train_counts: NDArray[np.int64] | None = None  # how often each item occurs, where that is known
 
     @property
     def mean_targets(self) -> float:
@@ -164,7 +165,11 @@ class Planner:
             counted = StepMemory.of_model(self._model, config, **common)
         else:
             counted = StepMemory.dry_run(
-                config, num_items=self.data.num_items, features_width=self.data.features_width, **common
+                config,
+                num_items=self.data.num_items,
+                features_width=self.data.features_width,
+                train_counts=self.data.train_counts,
+                **common,
             )
         self._counted[config, block_bytes] = counted
         return counted
@@ -436,6 +441,7 @@ def plan_measured(
         num_items=dataset.num_items,
         lengths=batches.lengths,
         features_width=None if features is None else features.shape[1],
+        train_counts=np.asarray(dataset.train_counts),
     )
     planner = Planner(request, data, device_type="cuda" if cuda else "cpu", model=model, report=report)
     steady_heap()  # as in training
