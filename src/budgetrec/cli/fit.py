@@ -12,8 +12,7 @@ from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
 from budgetrec.cli.plan import Goal, Margin, Memory, Rule, WarmUp, print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
-from budgetrec.cli.train import TrainingBarWatcher, starting_config, with_settings
-from budgetrec.presets import PRESETS
+from budgetrec.cli.train import ConfigFile, Preset, TrainingBarWatcher, starting_config, with_settings
 from budgetrec.units import format_bytes, parse_bytes
 
 _NOT_TAKEN = {"inputs", "output", "overwrite", "as_json", "seed"}  # they are of fit itself, or of training
@@ -49,12 +48,8 @@ def fit(
     rule: Rule = "law",
     margin: Margin = 0.1,
     warm_up: WarmUp = 15.0,
-    preset_name: Annotated[
-        str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
-    ] = None,
+    preset_name: Preset = None,
+    config: ConfigFile = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     *,

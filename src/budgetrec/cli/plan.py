@@ -8,9 +8,8 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.train import starting_config, with_settings
+from budgetrec.cli.train import ConfigFile, Preset, starting_config, with_settings
 from budgetrec.errors import ArgumentError
-from budgetrec.presets import PRESETS
 from budgetrec.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -49,12 +48,8 @@ def plan(
     mean_length: Annotated[
         float | None, typer.Option(help="Plan without data: how long sequences are on average.")
     ] = None,
-    preset_name: Annotated[
-        str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
-    ] = None,
+    preset_name: Preset = None,
+    config: ConfigFile = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure into this folder."),

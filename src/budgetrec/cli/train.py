@@ -16,6 +16,13 @@ from budgetrec.errors import ArgumentError, ConfigError, TrainingError
 from budgetrec.presets import PRESETS, preset
 from budgetrec.tracking import Watcher
 
+Preset = Annotated[
+    str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
+]
+
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command a flag for every setting, so that flags, keys and fields cannot drift apart.
@@ -69,12 +76,8 @@ def train(
             "--resume", metavar="RUN", help="Go on with a run. DATASET is needed only if it has moved."
         ),
     ] = None,
-    preset_name: Annotated[
-        str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
-    ] = None,
+    preset_name: Preset = None,
+    config: ConfigFile = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", metavar="FILE", help="Train as a plan.toml of budgetrec plan says."),

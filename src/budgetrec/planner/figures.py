@@ -7,8 +7,10 @@ import polars as pl
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.making import Planned
 from budgetrec.planner.search import Search
+from budgetrec.units import format_bytes
 
 _STEPS = 48
+_OVERLAP, _ROOM = 1.02, 1.15
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
@@ -65,7 +67,9 @@ def draw_plan(planned: Planned) -> alt.TopLevelMixin:
             ),
         )
     )
-    title = f"Noise of a step, {kind.describe()}; the line is where {plan.budget_bytes / 2**20:,.0f} MiB end"
+    budget = format_bytes(plan.budget_bytes)
+    fits = f"the line is where {budget} end" if len(edge) else f"all of it fits {budget}"
+    title = f"Noise of a step, {kind.describe()}; {fits}"
     chart: alt.TopLevelMixin = (
         alt.layer(*layers).resolve_scale(color="independent").properties(width=420, height=320, title=title)
     )
@@ -77,14 +81,15 @@ def _edges(most: int) -> np.ndarray:
 
 
 def _ends(edges: np.ndarray) -> list[float]:
-    return [float(edges[0]), float(edges[-1])]
+    return [float(edges[0]) / _ROOM, float(edges[-1]) * _ROOM]
 
 
 def _surface(search: Search, kind: Kind, n_edges: np.ndarray, k_edges: np.ndarray) -> pl.DataFrame:
     n, k = np.meshgrid(n_edges[:-1], k_edges[:-1], indexing="ij")
     n2, k2 = np.meshgrid(n_edges[1:], k_edges[1:], indexing="ij")
     noise = search.noise(kind, np.sqrt(n * n2), np.sqrt(k * k2)).total
-    columns = {"n": n, "n2": n2, "k": k, "k2": k2, "noise": noise}
+    # Cells overlap a little, or thin lines would show between them.
+    columns = {"n": n, "n2": n2 * _OVERLAP, "k": k, "k2": k2 * _OVERLAP, "noise": noise}
     return pl.DataFrame({name: values.ravel() for name, values in columns.items()})
 
 

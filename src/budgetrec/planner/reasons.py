@@ -151,12 +151,12 @@ def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Ca
         if mark not in seen:
             seen.add(mark)
             found.append((choice.kind.describe(), choice))
-    for kind in search.kinds:
-        if kind.sharing == "batch" and not kind.full and not search.fixed:
-            square = paper_choice(search, kind)
-            if square is not None:
-                found.append(("the paper's n = k", square))
-            break
+    sampled = [kind for kind in search.kinds if not kind.full]
+    if sampled and not search.fixed:
+        shared = next((kind for kind in sampled if kind.sharing == "batch"), sampled[0])
+        square = paper_choice(search, shared)
+        if square is not None:
+            found.append(("the paper's n = k", square))
     if not search.fixed and not chosen.kind.full:
         found += _extremes(search, chosen.kind)
     return tuple(_candidate(search, chosen, name, other) for name, other in found)
