@@ -111,10 +111,18 @@ def plan(
         return
     print_plan(planned.plan)
     if output is not None:
-        path = output / "plan.toml"
-        stdout.print(
-            f"\nSaved in {output}. Next: budgetrec train {dataset or 'DATASET'} -o RUN --plan {path}"
-        )
+        from budgetrec.planner.kinds import PLANNED
+
+        flags = "".join(_as_flag(name, value) for name, value in settings.items() if name not in PLANNED)
+        command = f"budgetrec train {dataset or 'DATASET'} -o RUN --plan {output / 'plan.toml'}{flags}"
+        stdout.print(f"\nSaved in {output}. Next: {command}")
+
+
+def _as_flag(name: str, value: object) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f" --{flag}" if value else f" --no-{flag}"
+    return f" --{flag} {value}"
 
 
 def print_plan(plan: "Plan") -> None:
@@ -125,7 +133,7 @@ def print_plan(plan: "Plan") -> None:
     negatives = (
         "every item scored"
         if plan.objective == "full-softmax"
-        else f"{plan.num_negatives:,} negatives, {sharing[plan.sharing]}"
+        else f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}, {sharing[plan.sharing]}"
     )
     stdout.print(
         f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {negatives}: "

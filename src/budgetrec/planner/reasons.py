@@ -155,7 +155,10 @@ def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Ca
     if sampled and not search.fixed:
         shared = next((kind for kind in sampled if kind.sharing == "batch"), sampled[0])
         square = paper_choice(search, shared)
-        if square is not None:
+        if square is not None and (square.batch_size, square.num_negatives) != (
+            chosen.batch_size,
+            chosen.num_negatives,
+        ):
             found.append(("the paper's n = k", square))
     if not search.fixed and not chosen.kind.full:
         found += _extremes(search, chosen.kind)

@@ -134,5 +134,7 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Read what `write` wrote."""
-        return cls.from_dict(read_toml(Path(path)), str(path))
+        """Read what `write` wrote, or the plan.toml in a folder."""
+        path = Path(path)
+        path = path / "plan.toml" if path.is_dir() else path
+        return cls.from_dict(read_toml(path), str(path))

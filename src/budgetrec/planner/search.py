@@ -10,6 +10,7 @@ must stay below the gradient.
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +20,7 @@ from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.theory.allocation import allocate
 from budgetrec.theory.convergence import steps_to_gain
-from budgetrec.theory.noise import Noise, NoiseConstants, predict_noise
+from budgetrec.theory.noise import NeverRising, Noise, NoiseConstants, predict_noise
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,6 +64,18 @@ class Search:
     limit: float  # bytes
     fixed: Mapping[str, int]  # batch_size and num_negatives that a person wants
 
+    @cached_property
+    def curves(self) -> NoiseConstants:
+        """The constants with curves that fall with k, as every one must."""
+        measured = self.constants
+        return dataclasses.replace(
+            measured,
+            target_class=NeverRising(curve=measured.target_class),
+            shared_class=NeverRising(curve=measured.shared_class),
+            sequence_class=NeverRising(curve=measured.sequence_class),
+            bias=NeverRising(curve=measured.bias),
+        )
+
     def noise(self, kind: Kind, batch_size: ArrayLike, num_negatives: ArrayLike) -> Noise:
         """Evaluate the law."""
         n, k = np.broadcast_arrays(np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64))
@@ -75,7 +88,7 @@ class Search:
                 bias=nothing,
             )
         return predict_noise(
-            self.constants,
+            self.curves,
             batch_size=n,
             num_negatives=k,
             num_groups=kind.num_groups(n, self.mean_targets),
@@ -93,7 +106,7 @@ class Search:
         if self.goal == "noise":
             return noise
         # The law counts the bias where negatives are independent; those that are shared have it too.
-        bias = np.zeros(()) if kind.full else np.maximum(self.constants.bias(k), 0.0)
+        bias = np.zeros(()) if kind.full else self.curves.bias(k)
         variance = np.maximum(noise - bias, 0.0)
         return self.step_seconds(kind, n, k) * steps_to_gain(
             variance=variance, bias=bias, gradient=self.gradient

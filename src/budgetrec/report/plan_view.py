@@ -11,6 +11,7 @@ from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices
+_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning anew, not for people
 _TABLES = ("predicted_bytes", "noise", "because", "candidates", "assumptions")
 
 
@@ -63,7 +64,7 @@ def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None)
     """Sort out a plan; `source` names its file, `peak_bytes` is what the run then took."""
     because = _table(plan, "because", source)
     budget = number(plan, "budget_bytes", source)
-    others = {name: value for name, value in plan.items() if name not in (*_MEANS, *_TABLES)}
+    others = {name: value for name, value in plan.items() if name not in (*_MEANS, *_TABLES, *_INNER)}
     names = [name for name, value in others.items() if not isinstance(value, dict)]
     names += [name for name in because if name not in names]
     choices = [

@@ -118,8 +118,9 @@ def mean_cell(found: dict[str, Any], name: str, source: object) -> Cell:
 
 
 def peak_bytes(metrics: pl.DataFrame) -> float | None:
-    """Give the most memory that a run's rows tell of."""
-    peak = metrics["peak_bytes"].max() if "peak_bytes" in metrics.columns else None
+    """Give what training added to the process at most, or, in older runs, the process's own peak."""
+    known = [name for name in ("training_bytes", "peak_bytes") if name in metrics.columns]
+    peak = metrics[known[0]].max() if known else None
     return peak if isinstance(peak, int | float) else None
 
 

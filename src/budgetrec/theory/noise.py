@@ -80,6 +80,37 @@ class Tabulated:
         return value
 
 
+@dataclass(frozen=True, kw_only=True)
+class NeverRising:
+    r"""Another curve as it must be: not below 0, and at each $k$ not below what it is at a larger one.
+
+    Curves that were measured on a sample may come out too low at small $k$, even negative.
+
+    >>> curve = Tabulated(coefficient=4.0, num_negatives=(1, 2), values=(-1.0, 2.0))
+    >>> [float(NeverRising(curve=curve)(k)) for k in (1, 2, 4)]
+    [2.0, 2.0, 1.0]
+    """
+
+    curve: Curve
+
+    @cached_property
+    def _rungs(self) -> Floats:
+        return np.unique(np.floor(2.0 ** np.arange(0, 24, 0.125)))
+
+    @cached_property
+    def _least(self) -> Floats:
+        values = np.maximum(self.curve(self._rungs), 0.0)
+        least: Floats = np.maximum.accumulate(values[::-1])[::-1]
+        return least
+
+    def __call__(self, num_negatives: ArrayLike) -> Floats:
+        """Evaluate the curve at one or many k."""
+        k = np.asarray(num_negatives, dtype=np.float64)
+        above = np.minimum(np.searchsorted(self._rungs, k), len(self._rungs) - 1)
+        value: Floats = np.maximum(self.curve(k), self._least[above])
+        return value
+
+
 NOTHING = Saturating(coefficient=0.0)
 
 
