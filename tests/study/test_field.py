@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -196,7 +197,7 @@ def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
         "target",
     )
     assert (field[SMALLEST].batch_size, field[SMALLEST].num_negatives) == (1, 18_432)
-    roomy = Search(**{**vars(search), "limit": 1e9})
+    roomy = replace(search, limit=1e9)
     field = {each.allocation: each for each in list_field(SimpleNamespace(plan=plan, search=roomy))}
     assert [name for name in field if name.startswith("paper")] == [
         "paper-32-512",
