@@ -48,6 +48,7 @@ from budgetrec.study.outputs import write_study
 from budgetrec.units import parse_bytes
 
 VALIDATION_USERS = 2000
+EVALUATION_GROWTH = 0.15  # the fastest allocation sees a hundred times as many sequences as the slowest
 _DIVERGED = "became NaN or infinite"  # in the message of a run whose learning rate was too large
 _MAX_LENGTH = 200
 
@@ -103,8 +104,9 @@ def prepare_contest(name: str, data: Path, asked: argparse.Namespace) -> Contest
     )
     for each in allocations:
         seen = each.examples_in(asked.seconds)
-        tell(f"{name} {each.allocation}: about {seen:,.0f} sequences, {seen / spacing:,.0f} evaluations")
+        tell(f"{name} {each.allocation}: about {seen:,.0f} sequences, the first evaluated after {spacing:,}")
     settings = {"threads": 1, "seconds": asked.seconds, "memory": asked.memory, "evaluate_every": spacing}
+    settings |= {"evaluation_growth": EVALUATION_GROWTH}
     settings |= {"validation_users": VALIDATION_USERS, "max_length": max_length}
     return Contest(
         name=name,

@@ -1,6 +1,7 @@
 """One loop: it learns, it stops, it can be killed and taken up again to the bit."""
 
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -233,6 +234,18 @@ def test_a_row_is_written_at_every_evaluation(dataset, tmp_path):
     assert rows["logits"].to_list() == [16 * count for count in rows["targets"].to_list()]
     assert (rows["peak_bytes"] > 2**20).all()
     assert rows["val_loss"].is_finite().all()
+
+
+def test_evaluations_become_rarer_with_growth(dataset, tmp_path):
+    """Early ones are spaced evenly, late ones by a share of what was seen."""
+    settings = config(evaluate_every=32, evaluation_growth=0.5, epochs=2, batch_size=8)
+    places = train(dataset, tmp_path / "run", settings).metrics["examples"].to_list()
+    assert places[:4] == [0, 32, 64, 96]
+    assert len(places) > 6
+    for before, after in itertools.pairwise(places[2:-1]):
+        assert 1.5 * before <= after <= 1.5 * before + 8
+    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass a number from 0"):
+        config(evaluation_growth=-1.0)
 
 
 @pytest.mark.parametrize("objective", ["sampled-softmax", "bce", "gbce", "full-softmax", "sce", "rece"])

@@ -158,6 +158,9 @@ class TrainingConfig:
     evaluate_every: int | None = setting(
         None, "Sequences trained on between evaluations. [default: one epoch]"
     )
+    evaluation_growth: float = setting(
+        0.0, "Wait at least this share of the sequences seen so far: 0.1 makes late evaluations rarer."
+    )
     validation_users: int | None = setting(
         None, "While training, evaluate on so many users, evenly spread. [default: all]"
     )
@@ -187,6 +190,10 @@ class TrainingConfig:
         _positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
         _positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
         _positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
+        if not 0 <= self.evaluation_growth < math.inf:
+            raise ArgumentError(
+                f"evaluation_growth is {self.evaluation_growth:g}; pass a number from 0, as in 0.1."
+            )
         _positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
         if self.memory is not None:
             parse_bytes(self.memory)

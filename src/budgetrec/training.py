@@ -1,6 +1,7 @@
 """One training loop, from the first batch to the last checkpoint."""
 
 import dataclasses
+import math
 import signal
 import threading
 import time
@@ -399,7 +400,10 @@ class _Trainer:
         write_frame(folder / METRICS_FILE, pl.DataFrame(self.rows, infer_schema_length=None))
         progress.loss_sum, progress.loss_steps = 0.0, 0
         spacing = training.evaluate_every or self.stepper.batches.num_sequences
-        progress.next_evaluation = (progress.examples // spacing + 1) * spacing
+        progress.next_evaluation = max(
+            (progress.examples // spacing + 1) * spacing,
+            math.ceil(progress.examples * (1 + training.evaluation_growth)),
+        )
         value = -row[training.metric] if training.metric == "val_loss" else row[training.metric]
         if progress.best is None or value > progress.best:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
