@@ -57,8 +57,8 @@ bench-memory: .venv/ready ## predicted and measured memory of 20 settings, and o
 	$(BIN)/python benchmarks/memory.py --record benchmarks/results/memory.md
 
 # Prepared datasets as NAME=FOLDER, and options of single ones; the second dataset is anything with short sequences.
-FIELD_DATA ?= ml1m=build/data/ml-1m diginetica=build/data/diginetica
-FIELD_OPTIONS ?= --max-length diginetica=50 --evaluate-every diginetica=24000
+FIELD_DATA ?= MovieLens-1M=build/data/ml-1m Diginetica=build/data/diginetica
+FIELD_OPTIONS ?= --max-length Diginetica=50
 FIELD_OUTPUT ?= build/bench-field
 
 bench-field: .venv/ready ## the plan against other allocations on two datasets, five runs of two minutes each

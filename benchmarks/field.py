@@ -12,6 +12,7 @@ work on the machine changes what is measured.
 """
 
 import argparse
+import json
 import os
 import queue
 import subprocess
@@ -27,7 +28,7 @@ import torch
 
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import BudgetrecError
+from budgetrec.errors import ArgumentError, BudgetrecError
 from budgetrec.planner.making import plan_with_search
 from budgetrec.study.field import (
     DONE,
@@ -51,6 +52,7 @@ VALIDATION_USERS = 2000
 EVALUATION_GROWTH = 0.15  # the fastest allocation sees a hundred times as many sequences as the slowest
 _DIVERGED = "became NaN or infinite"  # in the message of a run whose learning rate was too large
 _MAX_LENGTH = 200
+TERMS_FILE = "terms.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,15 @@ def prepare_contest(name: str, data: Path, asked: argparse.Namespace) -> Contest
     folder.mkdir(parents=True, exist_ok=True)
     max_length = dict(asked.max_length).get(name, _MAX_LENGTH)
     dataset = Dataset.open(data)
+    refuse_other_terms(
+        folder / TERMS_FILE,
+        {
+            "dataset": dataset.identity,
+            "memory": asked.memory,
+            "seconds": asked.seconds,
+            "max_length": max_length,
+        },
+    )
     if not (folder / PREDICTED_FILE).is_file():
         planned = plan_with_search(
             dataset,
@@ -114,6 +125,18 @@ def prepare_contest(name: str, data: Path, asked: argparse.Namespace) -> Contest
         allocations={each.allocation: each for each in allocations},
         options=tuple(word for key, value in settings.items() for word in flag(key, value)),
     )
+
+
+def refuse_other_terms(path: Path, terms: dict[str, object]) -> None:
+    """See that a comparison goes on as it began, or write down how it begins."""
+    if path.is_file():
+        before = json.loads(path.read_text("utf-8"))
+        for name, value in terms.items():
+            if (begun := before.get(name)) != value:
+                raise ArgumentError(
+                    f"{path.parent} was begun with {name} {begun}, not {value}. Pass another --output."
+                )
+    path.write_text(json.dumps(terms) + "\n", "utf-8")
 
 
 def train(command: list[str], folder: Path) -> bool:
@@ -175,7 +198,11 @@ def summarise(asked: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=asked.output, prefix=".partial-") as partial:
         folder = Path(partial)
         tables = {"results": results.runs, "summary": results.summary, "verdicts": results.verdicts}
-        tables |= {"correlations": results.correlations, "predicted": results.predicted}
+        tables |= {
+            "correlations": results.correlations,
+            "pairs": results.pairs,
+            "predicted": results.predicted,
+        }
         names = write_study(
             folder,
             settings={"study": "field", "horizons": results.horizons, "notes": results.notes},

@@ -69,6 +69,16 @@ def test_a_prepared_folder_is_taken_as_it_is(events, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"dataset", "run"}
 
 
+def test_item_features_take_the_place_of_the_table(events, budgetrec, tmp_path):
+    """They are read once the data is prepared, and planned with."""
+    truth = demo.make_truth(num_users=200, num_items=80, seed=0)
+    demo.item_features(truth, seed=0).write_parquet(tmp_path / "items.parquet")
+    features = ("--item-features", tmp_path / "items.parquet")
+    answer = budgetrec("fit", events, "--memory", "400MiB", "-o", tmp_path / "run", *features, *FLAGS)
+    assert answer.code == 0, answer.err
+    assert Run.open(tmp_path / "run").features is not None
+
+
 def test_a_budget_that_nothing_fits_leaves_nothing_behind(events, refused, tmp_path):
     """The prepared dataset goes again, and the sentence says what takes the bytes."""
     told = refused("fit", events, "--memory", "2MiB", "-o", tmp_path / "run", *FLAGS)

@@ -275,11 +275,21 @@ class RunConfig:
         }
         return dataclasses.replace(self, **changed)
 
+    def __getitem__(self, name: str) -> Any:
+        """Give a setting by its name alone.
+
+        >>> RunConfig()["dim"]
+        64
+        """
+        return next(getattr(part, name) for part in self._parts() if hasattr(part, name))
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.model, self.objective, self.optimizer, self.training
+
     def refuse_unused(self, settings: Mapping[str, Any]) -> None:
         """Refuse a setting that was asked for and that nothing would read."""
         for names, key, readers in _READ_BY:
-            chosen = next(getattr(self, part) for part in _SECTIONS if hasattr(getattr(self, part), key))
-            value = getattr(chosen, key)
+            value = self[key]
             for name in names & settings.keys() if value not in readers else ():
                 raise ArgumentError(
                     f"{name} means nothing to the {key} {value}. Leave it out, or pass "

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from budgetrec.config import RunConfig
+from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.data.store import MARKER as DATASET_MARKER
 from budgetrec.data.store import Dataset
@@ -42,7 +43,7 @@ def fit(
     *,
     memory: str | int,
     config: RunConfig | None = None,
-    features: Tensor | None = None,
+    features: Tensor | Path | str | None = None,
     preparing: Mapping[str, Any] | None = None,
     planning: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -55,7 +56,8 @@ def fit(
 
     `inputs` are files of interactions, prepared into the folder `output`-dataset, or one folder that is
     prepared already. `preparing` holds keywords of `budgetrec.prepare`, `planning` of `budgetrec.plan`, and
-    `settings` are those of `budgetrec.train`. `stages` surrounds quiet work and gives what hears of its
+    `settings` are those of `budgetrec.train`. `features` stand in for a table of item vectors: a tensor
+    (K, f), or a file of items. `stages` surrounds quiet work and gives what hears of its
     stages; `hear_plan` hears the plan before training begins.
     """
     output = Path(output)
@@ -63,6 +65,8 @@ def fit(
     with stages() as report:
         dataset, made = _open(inputs, output, preparing or {}, overwrite=overwrite, report=report)
         try:
+            if isinstance(features, Path | str):
+                features = read_item_features(Path(features), dataset)
             planned = plan_with_search(
                 dataset,
                 memory=memory,

@@ -17,11 +17,14 @@ from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.models import SequenceModel
-from budgetrec.planner import Plan, plan
+from budgetrec.planner import Plan, making, plan
 from budgetrec.planner.figures import draw_plan
 from budgetrec.planner.kinds import possible_kinds
 from budgetrec.planner.making import Data, Planner, plan_with_search
+from budgetrec.planner.seconds import StepSeconds
+from budgetrec.runs import Run
 
+SECONDS = StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing="batch")
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.3, "lean": False}
 
 
@@ -91,9 +94,36 @@ def test_a_choice_of_ones_own_is_judged(planned, dataset):
 
 def test_the_papers_rule_shares_one_set(dataset):
     """N = k with one set of negatives for the batch."""
-    made = plan(dataset, memory="400MiB", rule="paper", sharing="batch", **SMALL)
+    wishes = {name: value for name, value in SMALL.items() if name != "lean"}
+    made = plan(dataset, memory="400MiB", rule="paper", sharing="batch", **wishes)
     assert made.batch_size == made.num_negatives
     assert (made.sharing, made.num_groups) == ("batch", 1)
+    assert "is 0." not in made.because["lean"]  # the other way is no better at what the rule asks for
+
+
+def test_a_plan_remembers_what_its_bytes_hold_for(planned, dataset, refused, budgetrec, tmp_path):
+    """Training takes dim and length from the plan, and refuses others."""
+    assert {"dim": 16, "max_length": 20, "num_heads": 1}.items() <= planned.plan.settings.items()
+    planned.plan.write(tmp_path / "plan.toml")
+    words = ("train", dataset.folder, "-o", tmp_path / "run", "--plan", tmp_path / "plan.toml")
+    assert "dim is 32, and" in refused(*words, "--dim", "32")
+    assert budgetrec(*words, "--dim", "16", "--steps", "2", "--memory", "300MiB").code == 0
+    config = Run.open(tmp_path / "run").config
+    assert (config.model.max_length, config.training.memory) == (20, "300MiB")
+
+
+def test_more_negatives_than_items_get_a_remark(planned, dataset):
+    """Drawn with replacement they can be had, and scoring every item costs less."""
+    judged = plan(dataset, memory="400MiB", num_negatives=5000, **SMALL)
+    assert "scoring all 120 items (--objective full-softmax) costs less" in judged.because["num_negatives"]
+
+
+def test_an_allocation_that_lost_by_its_bias_says_so():
+    """With one negative the step is nearly all bias, which no number of steps averages out."""
+    made = plan(None, memory="4GiB", num_items=200_000, mean_length=40, device="cuda")
+    lost = {each.name: each.why for each in made.candidates}
+    assert "the bias of so small a k means" in lost["largest batch, k = 1"]
+    assert "bias" not in lost["the paper's n = k"]
 
 
 def test_a_budget_that_nothing_fits_says_what_would():
@@ -106,9 +136,56 @@ def test_a_budget_that_nothing_fits_says_what_would():
     )
     assert re.search(r"the optimiser's state 97\d MiB, weights 48\d MiB", message)
     assert "1,000,000 items x dim 128" in message
-    told = message.split("These would fit: ")[1].rstrip(".").split("; ")
-    assert len(told) == 3
-    assert all(each.startswith("--") and each.endswith("MiB)") for each in told)
+    changes, least = message.split("These would fit: ")[1].split(". As it is, ")
+    assert len(changes.split("; ")) == 3
+    assert all(each.startswith("--") and each.endswith("MiB)") for each in changes.split("; "))
+    memory = least.removesuffix(" would do.")
+    made = plan(None, memory=memory, num_items=1_000_000, mean_length=20, dim=128, device="cuda")
+    assert made.predicted_bytes > 2**30  # so that no smaller number would have done
+
+
+@pytest.mark.parametrize("memory", ["1MiB", "20MiB", "200MiB"])
+def test_the_bytes_that_would_do_do(memory):
+    """Also where more bytes mean that an evaluation takes more of them."""
+    wishes = {"num_items": 400_000, "mean_length": 20, "device": "cuda", "objective": "sampled-softmax"}
+    with pytest.raises(PlanError) as caught:
+        plan(None, memory=memory, **wishes)
+    enough = str(caught.value).split("As it is, ")[1].removesuffix(" would do.")
+    assert plan(None, memory=enough, **wishes).batch_size >= 1
+
+
+def test_nothing_fits_is_told_of_item_features_too(dataset):
+    """Changes that do not go with features are not offered."""
+    features = torch.randn(dataset.num_items, 512)
+    with pytest.raises(PlanError, match="nothing fits in 1 MiB") as caught:
+        plan(dataset, memory="1MiB", features=features, **SMALL)
+    assert "row-sparse" not in str(caught.value)
+
+
+def test_what_only_drawn_negatives_have_rules_the_full_softmax_out(dataset):
+    """A sampler that was asked for is used, and training takes it over from the plan."""
+    made = plan(dataset, memory="400MiB", sampler="popularity", **SMALL)
+    assert made.objective == "sampled-softmax"
+    assert made.settings["sampler"] == "popularity"
+
+
+def test_a_plan_of_the_full_softmax_alone_is_drawn(dataset):
+    """No other kind was counted, so the figure has no edge."""
+    made = plan_with_search(dataset, memory="400MiB", objective="full-softmax", **SMALL)
+    assert "this plan" in json.dumps(draw_plan(made).to_dict())
+
+
+def test_kinds_that_do_not_fit_are_never_run(dataset, monkeypatch):
+    """Logits of all items at once take too much: only the lean way is timed, and the sentence says why."""
+    timed = []
+    monkeypatch.setattr(Planner, "fits", lambda self, kind, n, k: kind.lean)
+    monkeypatch.setattr(
+        making, "time_steps", lambda stepper, kind, *rest, **more: timed.append(kind) or SECONDS
+    )
+    wishes = {name: value for name, value in SMALL.items() if name != "lean"}
+    made = plan(dataset, memory="400MiB", objective="full-softmax", **wishes)
+    assert made.lean
+    assert all(kind.lean for kind in timed)
 
 
 def test_a_plan_without_data_says_what_it_assumed():
@@ -132,6 +209,7 @@ def test_a_plan_without_data_says_what_it_assumed():
         ({"num_items": 5}, "describe data that is not here"),
         ({"batch_size": 10**6}, "the data has 300"),
         ({"device": "cuda"}, "torch sees no GPU here"),
+        ({"rule": "paper", "batch_size": 8}, "the paper's rule chooses n and k"),
     ],
 )
 def test_requests_that_make_no_sense_get_a_sentence(dataset, wishes, words):

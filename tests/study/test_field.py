@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from budgetrec.config import RunConfig
-from budgetrec.errors import DataError
+from budgetrec.errors import ArgumentError, DataError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.search import Search
 from budgetrec.planner.seconds import StepSeconds
@@ -278,7 +278,12 @@ def test_a_field_is_summarised_over_common_horizons_and_says_what_is_missing(tmp
     assert results.incomplete == {"films"}
     spearman = {row["measure"]: row["spearman"] for row in results.correlations.iter_rows(named=True)}
     assert spearman["mean_loss_over_seconds"] == 0.5  # order 2, 1, 3 against 1, 2, 3
+    pairs = {row["allocation"]: row for row in results.pairs.iter_rows(named=True)}
+    assert pairs.keys() == {"paper-32-512", LARGEST}
+    assert pairs["paper-32-512"]["plan_loss"] == plan["mean_loss_over_examples"]
+    assert pairs["paper-32-512"]["own_loss"] == paper["mean_loss_over_examples"]
     page = describe_field(results)
+    assert "| paper-32-512 | 1,000 | **6.5000 ± 0.0000** | 7.2750 ± 0.0144 |" in page
     assert "over 100 s and over 1,000 sequences" in page
     assert f"- films {SMALLEST}: still to be trained" in page
     assert "| loss over seconds | paper-32-512 |" in page
@@ -353,6 +358,14 @@ def test_the_benchmark_writes_its_files_beside_others_and_replaces_its_own(
     assert {"results.csv", "summary.csv", "summary.md", "predicted.csv", "curves.svg", "curves.png"} <= names
     assert "README.md" in names and not any(name.startswith(".") for name in names)
     assert "# The plan against the field" in capsys.readouterr().out
+
+
+def test_a_comparison_goes_on_as_it_began(tmp_path, script):
+    """The same terms are taken, others refused."""
+    script.refuse_other_terms(tmp_path / "terms.json", {"memory": "512MiB", "seconds": 120.0})
+    script.refuse_other_terms(tmp_path / "terms.json", {"memory": "512MiB", "seconds": 120.0})
+    with pytest.raises(ArgumentError, match=r"was begun with seconds 120\.0, not 60\.0"):
+        script.refuse_other_terms(tmp_path / "terms.json", {"memory": "512MiB", "seconds": 60.0})
 
 
 def test_the_command_of_a_run_has_every_setting_as_a_flag_that_training_knows(script):

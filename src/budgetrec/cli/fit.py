@@ -12,7 +12,14 @@ from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
 from budgetrec.cli.plan import Goal, Margin, Memory, Rule, WarmUp, print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
-from budgetrec.cli.train import ConfigFile, Preset, TrainingBarWatcher, starting_config, with_settings
+from budgetrec.cli.train import (
+    ConfigFile,
+    ItemFeatures,
+    Preset,
+    TrainingBarWatcher,
+    starting_config,
+    with_settings,
+)
 from budgetrec.units import format_bytes, parse_bytes
 
 _NOT_TAKEN = {"inputs", "output", "overwrite", "as_json", "seed"}  # they are of fit itself, or of training
@@ -50,6 +57,7 @@ def fit(
     warm_up: WarmUp = 15.0,
     preset_name: Preset = None,
     config: ConfigFile = None,
+    item_features: ItemFeatures = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     *,
@@ -63,7 +71,7 @@ def fit(
     """
     parse_bytes(memory)  # before the slow start
     options = prepare_options(**preparing)
-    chosen = starting_config(preset_name, config, has_features=False)
+    chosen = starting_config(preset_name, config, has_features=item_features is not None)
     chosen.replaced(settings).refuse_unused(settings)
     from budgetrec.fitting import fit as fit_run
 
@@ -77,6 +85,7 @@ def fit(
         output,
         memory=memory,
         config=chosen,
+        features=item_features,
         preparing=options,
         planning={"goal": goal, "rule": rule, "margin": margin, "warm_up": warm_up},
         overwrite=overwrite,

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.train import ConfigFile, Preset, starting_config, with_settings
+from budgetrec.cli.train import ConfigFile, ItemFeatures, Preset, starting_config, with_settings
 from budgetrec.errors import ArgumentError
 from budgetrec.units import parse_bytes
 
@@ -50,6 +50,7 @@ def plan(
     ] = None,
     preset_name: Preset = None,
     config: ConfigFile = None,
+    item_features: ItemFeatures = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure into this folder."),
@@ -73,12 +74,16 @@ def plan(
     files = ("plan.toml", "plan.svg", "plan.png")
     if output is not None:
         check_free(output, overwrite=overwrite, files=files)
-    chosen = starting_config(preset_name, config, has_features=False)
-    opened = None
+    chosen = starting_config(preset_name, config, has_features=item_features is not None)
+    opened = features = None
     if dataset is not None:
+        from budgetrec.data.features import read_item_features
         from budgetrec.data.store import Dataset
 
         opened = Dataset.open(dataset)
+        features = None if item_features is None else read_item_features(item_features, opened)
+    elif item_features is not None:
+        raise ArgumentError("--item-features are of the items of a dataset, and there is none. Pass one.")
     from budgetrec.planner.making import plan_with_search
 
     with stages() as report:
@@ -86,6 +91,7 @@ def plan(
             opened,
             memory=memory,
             config=chosen,
+            features=features,
             goal=goal,
             rule=rule,
             margin=margin,
@@ -111,9 +117,9 @@ def plan(
         return
     print_plan(planned.plan)
     if output is not None:
-        from budgetrec.planner.kinds import PLANNED
-
-        flags = "".join(_as_flag(name, value) for name, value in settings.items() if name not in PLANNED)
+        kept = planned.plan.settings.keys()
+        flags = "".join(_as_flag(name, value) for name, value in settings.items() if name not in kept)
+        flags += "" if item_features is None else f" --item-features {item_features}"
         command = f"budgetrec train {dataset or 'DATASET'} -o RUN --plan {output / 'plan.toml'}{flags}"
         stdout.print(f"\nSaved in {output}. Next: {command}")
 
@@ -141,7 +147,7 @@ def print_plan(plan: "Plan") -> None:
     )
     _print_table(("memory", "bytes", ""), memory_rows(plan))
     _print_table(("noise of a step from", "", ""), noise_rows(plan))
-    score = "time to the same loss" if plan.goal == "time" else "noise"
+    score = "time to the same loss" if plan.goal == "time" else "against the plan"
     _print_table(
         ("allocation", "n", "k", "bytes", "noise", "a step", score, "why it lost"), candidate_rows(plan)
     )

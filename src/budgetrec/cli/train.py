@@ -22,6 +22,15 @@ Preset = Annotated[
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Start from a TOML file such as run.toml.")
 ]
+ItemFeatures = Annotated[
+    Path | None,
+    typer.Option(
+        "--item-features",
+        metavar="FILE",
+        help="Items file with numeric columns or a vector column, "
+        "from which item vectors are made instead of a table.",
+    ),
+]
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -82,15 +91,7 @@ def train(
         Path | None,
         typer.Option("--plan", metavar="FILE", help="Train as a plan.toml of budgetrec plan says."),
     ] = None,
-    item_features: Annotated[
-        Path | None,
-        typer.Option(
-            "--item-features",
-            metavar="FILE",
-            help="Items file with numeric columns or a vector column, "
-            "from which item vectors are made instead of a table.",
-        ),
-    ] = None,
+    item_features: ItemFeatures = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     *,
@@ -122,11 +123,13 @@ def train(
             from budgetrec.planner.record import Plan
 
             planned = Plan.read(plan)
-            for name in sorted(planned.settings.keys() & settings.keys()):
-                raise ArgumentError(f"{name} is in {plan} already. Leave out one of the two.")
-            settings = {**planned.settings, **settings}
-        chosen = chosen.replaced(settings)
-        chosen.refuse_unused(settings)
+            for name, value in planned.settings.items():
+                if settings.get(name, value) != value:
+                    raise ArgumentError(
+                        f"{name} is {settings[name]}, and {plan} has {value}. Leave it out, or plan again."
+                    )
+            chosen = chosen.replaced(planned.settings)
+        chosen.replaced(settings).refuse_unused(settings)
         from budgetrec.data.store import Dataset
         from budgetrec.files import check_free
 
@@ -138,7 +141,14 @@ def train(
 
         features = None if item_features is None else read_item_features(item_features, opened)
         run = training.train(
-            opened, output, chosen, features=features, plan=planned, overwrite=overwrite, watcher=watcher
+            opened,
+            output,
+            chosen,
+            features=features,
+            plan=planned,
+            overwrite=overwrite,
+            watcher=watcher,
+            **settings,
         )
     _tell(run, as_json=as_json)
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.making import Planned
-from budgetrec.planner.search import Search
+from budgetrec.planner.search import Search, uncut
 from budgetrec.units import format_bytes
 
 _STEPS = 48
@@ -46,7 +46,7 @@ def draw_plan(planned: Planned) -> alt.TopLevelMixin:
         )
     )
     layers: list[alt.Chart] = [surface]
-    edge = _edge(search, kind, n_edges)
+    edge = _edge(search, kind, n_edges) if uncut(kind) in search.bytes else pl.DataFrame()
     if len(edge):
         layers.append(alt.Chart(edge).mark_line(color=_ORANGE, strokeWidth=2).encode(x=x, y=y))
     points = [{"n": plan.batch_size, "k": min(plan.num_negatives, search.num_items - 1), "what": "this plan"}]
@@ -70,6 +70,8 @@ def draw_plan(planned: Planned) -> alt.TopLevelMixin:
     budget = format_bytes(plan.budget_bytes)
     fits = f"the line is where {budget} end" if len(edge) else f"all of it fits {budget}"
     title = f"Noise of a step, {kind.describe()}; {fits}"
+    if plan.objective == "full-softmax":
+        title = f"Noise of a step with drawn negatives; at the top all {search.num_items:,} items are scored"
     chart: alt.TopLevelMixin = (
         alt.layer(*layers).resolve_scale(color="independent").properties(width=420, height=320, title=title)
     )

@@ -25,6 +25,16 @@ PLANNED = (
     "micro_batches",
     "table_updates",
 )
+# What says something of drawn negatives and nothing of a full softmax, and is no part of a plan.
+DRAWN_ONLY = ("sampler", "popularity_power", "correction")
+_MODEL = ("model", "dim", "num_blocks", "num_heads", "max_length", "tied")
+_GIVEN = (*_MODEL, "optimizer", "precision", "targets", "windows")
+
+
+def given(config: RunConfig, *, full: bool) -> dict[str, int | str | bool]:
+    """Give what a plan takes as it is, and what its bytes and its noise hold for."""
+    found = {name: config[name] for name in (*_GIVEN, *(() if full else ("sampler",)))}
+    return {**found, "hidden_dim": config.model.hidden_dim or config.model.dim}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +92,15 @@ def possible_kinds(
     num_items: int,
     has_features: bool,
     measured: bool = True,
+    drawn: bool = False,
 ) -> list[Kind]:
     """List what may be chosen, given what a person has fixed; micro-batches are left to the search.
 
-    Where steps are not `measured`, nothing speaks against the leaner way of each kind.
+    Where steps are not `measured`, nothing speaks against the leaner way of each kind. With `drawn` something
+    was asked for that a full softmax does not have.
     """
     objectives = [config.objective.objective]
-    if "objective" not in fixed and not {"num_negatives", "sharing"} & fixed.keys():
+    if not drawn and "objective" not in fixed and not {"num_negatives", "sharing"} & fixed.keys():
         objectives = [*dict.fromkeys([config.objective.objective, "full-softmax"])]
     for objective in objectives:
         if objective in ("sce", "rece"):

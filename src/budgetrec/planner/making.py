@@ -21,7 +21,7 @@ from budgetrec.memory import StepMemory, measure_overhead, steady_heap
 from budgetrec.memory.budget import evaluation_block_bytes
 from budgetrec.models import SequenceModel
 from budgetrec.planner.assumed import RATES, RHO, assumed_lengths, assumed_noise, assumed_seconds
-from budgetrec.planner.kinds import PLANNED, Kind, possible_kinds
+from budgetrec.planner.kinds import DRAWN_ONLY, PLANNED, Kind, given, possible_kinds
 from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.record import NOISE, Plan
 from budgetrec.planner.search import GOALS, Choice, Search, uncut
@@ -49,12 +49,15 @@ class Request:
     rule: str = "law"
     margin: float = 0.1
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    drawn: bool = False  # whether something was asked for that only drawn negatives have
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
             raise ArgumentError(f"goal is {self.goal!r}; pass one of {', '.join(GOALS)}.")
         if self.rule not in RULES:
             raise ArgumentError(f"rule is {self.rule!r}; pass one of {', '.join(RULES)}.")
+        if self.rule == "paper" and {"batch_size", "num_negatives"} & self.fixed.keys():
+            raise ArgumentError("the paper's rule chooses n and k. Leave out --rule, or n and k.")
         if not 0 <= self.margin < 1:
             raise ArgumentError(f"margin is {self.margin}; pass a share of at least 0 and below 1.")
 
@@ -111,6 +114,7 @@ class Planner:
             num_items=data.num_items,
             has_features=data.features_width is not None,
             measured=measured,
+            drawn=request.drawn,
         )
         if not self.kinds:
             raise PlanError("no way of training agrees with all that was fixed. Leave out --table-updates.")
@@ -124,6 +128,7 @@ class Planner:
             first = next(iter(self.memory.values()), counted)
             self.memory[uncut(kind)] = counted.sharing_shapes(first)
         self.seconds: dict[Kind, StepSeconds] = {}
+        self.left_out: list[Kind] = []
         self._refuse_if_nothing_fits()
 
     @classmethod
@@ -133,6 +138,7 @@ class Planner:
             config=config,
             budget_bytes=plan.budget_bytes,
             goal=plan.goal,
+            rule=plan.rule,
             margin=plan.margin,
             fixed={name: getattr(plan, name) for name in plan.fixed},
         )
@@ -150,8 +156,8 @@ class Planner:
     def _count(self, kind: Kind, config: RunConfig | None = None) -> StepMemory:
         return self._dry_run(uncut(kind).configure(config or self.request.config))
 
-    def _dry_run(self, config: RunConfig) -> StepMemory:
-        block_bytes = evaluation_block_bytes(self.request.budget_bytes)
+    def _dry_run(self, config: RunConfig, budget: int | None = None) -> StepMemory:
+        block_bytes = evaluation_block_bytes(budget or self.request.budget_bytes)
         known = self._counted.get((config, block_bytes))
         if known is not None:
             return known
@@ -178,20 +184,32 @@ class Planner:
         fixed = self.request.fixed
         n, k = fixed.get("batch_size", 1), fixed.get("num_negatives", 1)
         cut = fixed.get("micro_batches", n)
-        for kind, memory in self.memory.items():
-            if float(memory.total(n, self.data.num_items if kind.full else k, cut)) <= self.request.limit:
-                return
+
+        def parts(kind: Kind, memory: StepMemory) -> dict[str, int]:
+            return memory.parts(n, self.data.num_items if kind.full else k, cut)
+
+        needs = {kind: sum(parts(kind, memory).values()) for kind, memory in self.memory.items()}
+        smallest = min(needs, key=lambda kind: needs[kind])
+        if needs[smallest] <= self.request.limit:
+            return
 
         def least(config: RunConfig) -> dict[str, int]:
-            updates = config.optimizer.table_updates
-            kind = possible_kinds(
-                config,
-                fixed if updates == "auto" else {**fixed, "table_updates": updates},
-                num_items=self.data.num_items,
-                has_features=self.data.features_width is not None,
-                measured=False,
-            )[-1 if "objective" in fixed else 0]
-            return self._count(kind, config).parts(n, self.data.num_items if kind.full else k, cut)
+            """Count the smallest step with other settings."""
+            kind, updates = smallest, config.optimizer.table_updates
+            if updates != "auto":
+                kind = dataclasses.replace(kind, table_updates=updates)
+            if kind.table_updates == "row-sparse" and (kind.full or self.data.features_width is not None):
+                raise PlanError("there is no table of which a step touches some rows only.")
+            return parts(kind, self._count(kind, config))
+
+        def enough() -> int:
+            """Find bytes that would do; with more of them an evaluation takes more too."""
+            budget, config = self.request.budget_bytes, uncut(smallest).configure(self.request.config)
+            while True:
+                needed = sum(parts(smallest, self._dry_run(config, budget)).values())
+                if needed <= budget * (1 - self.request.margin):
+                    return budget
+                budget = math.ceil(needed / (1 - self.request.margin) / 2**20) * 2**20
 
         raise nothing_fits(
             self.request.config,
@@ -200,6 +218,7 @@ class Planner:
             num_negatives=k,
             budget=self.request.budget_bytes,
             limit=self.request.limit,
+            enough=enough(),
             least=least,
         )
 
@@ -213,6 +232,7 @@ class Planner:
 
     def leave_out(self, kinds: list[Kind]) -> None:
         """Forget kinds of which nothing fits."""
+        self.left_out += kinds
         self.kinds = [kind for kind in self.kinds if uncut(kind) not in kinds]
         for kind in kinds:
             del self.memory[kind]
@@ -233,6 +253,7 @@ class Planner:
         fixed = self.request.fixed
         return Search(
             kinds=tuple(self.kinds),
+            left_out=tuple(self.left_out),
             constants=constants,
             gradient=gradient,
             mean_targets=1.0 if self.request.config.training.targets == "last" else self.data.mean_targets,
@@ -284,7 +305,8 @@ class Planner:
                 "the paper's rule shares one set of negatives. Leave out --sharing and --objective."
             )
         chosen = max(found, key=lambda choice: (choice.batch_size, -choice.score))
-        return chosen, [chosen, *search.best_of_all()]
+        found.sort(key=lambda choice: choice.score)
+        return chosen, [chosen, *found, *search.best_of_all()]
 
     def _record(
         self, search: Search, chosen: Choice, ranked: list[Choice], assumptions: Mapping[str, str]
@@ -322,6 +344,7 @@ class Planner:
             assumptions=dict(assumptions),
             candidates=runner_ups(search, chosen, ranked),
             fixed=tuple(sorted(request.fixed)),
+            made_for=given(request.config, full=kind.full),
             overhead_bytes=self.overhead,
             seconds_model=tuple(seconds_row(kind, seconds) for kind, seconds in self.seconds.items()),
         )
@@ -374,6 +397,7 @@ def plan_with_search(
         rule=rule,
         margin=margin,
         fixed={name: settings[name] for name in PLANNED if settings.get(name) not in (None, "auto")},
+        drawn=any(settings.get(name) is not None for name in DRAWN_ONLY),
     )
     if dataset is None:
         return _plan_without_data(request, num_items, mean_length, tell)
@@ -444,14 +468,18 @@ def plan_measured(
         train_counts=np.asarray(dataset.train_counts),
     )
     planner = Planner(request, data, device_type="cuda" if cuda else "cpu", model=model, report=report)
+    planner.leave_out(
+        [
+            kind
+            for kind in planner.memory
+            if not planner.fits(dataclasses.replace(kind, micro_batches=1), 1, 1)
+        ]
+    )
     steady_heap()  # as in training
     stepper = None
     ways = [*dict.fromkeys(kind.table_updates for kind in planner.memory)]
     for place, updates in enumerate(reversed(ways)):
         kinds = [kind for kind in planner.memory if kind.table_updates == updates]
-        if not any(planner.fits(dataclasses.replace(kind, micro_batches=1), 1, 1) for kind in kinds):
-            planner.leave_out(kinds)
-            continue
         del stepper  # before another takes its memory
         stepper = _make_stepper(planner, kinds, dataset, features, model)
         if place == len(ways) - 1 or not planner.seconds:  # the noise is measured on the last one

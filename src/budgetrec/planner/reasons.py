@@ -7,6 +7,7 @@ from budgetrec.planner.record import Candidate
 from budgetrec.planner.search import Choice, Search
 from budgetrec.units import format_bytes
 
+_WORTH_TELLING = 1.2
 _UNIT = {"time": "time to the same loss", "noise": "noise"}
 
 
@@ -15,13 +16,13 @@ def give_reasons(search: Search, chosen: Choice, ranked: list[Choice], fixed: se
     kind = chosen.kind
     told = {
         "objective": _objective(search, chosen, ranked),
-        "batch_size": _number(search, chosen, "batch_size", "sequences"),
+        "batch_size": _number(search, chosen, "batch_size", "sequence"),
     }
     if not kind.full:
-        told["num_negatives"] = _number(search, chosen, "num_negatives", "negatives")
+        told["num_negatives"] = _number(search, chosen, "num_negatives", "negative")
         told["sharing"] = _sharing(search, chosen, ranked)
     told["lean"] = _lean(chosen, ranked)
-    told["micro_batches"] = _micro_batches(chosen)
+    told["micro_batches"] = _micro_batches(chosen, asked="micro_batches" in fixed)
     told["table_updates"] = _table_updates(chosen, ranked)
     for name in fixed & told.keys():
         told[name] = f"as you asked. {told[name][0].upper()}{told[name][1:]}"
@@ -32,9 +33,10 @@ def _times(value: float) -> str:
     return f"{value:.2f} times" if value < 10 else f"{value:,.0f} times"
 
 
-def _number(search: Search, chosen: Choice, name: str, words: str) -> str:
+def _number(search: Search, chosen: Choice, name: str, word: str) -> str:
     """Compare a number with its half and its double, all else equal."""
     value = getattr(chosen, name)
+    counted = f"{value:,} {word}{'s'[: value > 1]}"
     most = search.max_batch_size if name == "batch_size" else max(search.num_items - 1, 1)
     parts = []
     for other in (value // 2, 2 * value):
@@ -52,11 +54,9 @@ def _number(search: Search, chosen: Choice, name: str, words: str) -> str:
         parts.append("the data has no more sequences")
     if name == "num_negatives" and value == most:
         parts.append("the catalogue has no more items")
-    return (
-        f"{value:,} {words}: {'; '.join(parts)}."
-        if parts
-        else f"{value:,} {words}: nothing else is possible."
-    )
+    if name == "num_negatives" and value > most:
+        parts.append(f"scoring all {search.num_items:,} items (--objective full-softmax) costs less")
+    return f"{counted}: {'; '.join(parts) or 'nothing else is possible'}."
 
 
 def _best(ranked: list[Choice], **wanted: object) -> Choice | None:
@@ -90,7 +90,7 @@ def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
     full = _best(ranked, objective="full-softmax")
     if full is not None:
         return f"{name}: scoring every item would mean {_against(chosen, full, search.goal)}."
-    if any(kind.full for kind in search.kinds):
+    if any(kind.full for kind in (*search.kinds, *search.left_out)):
         return f"{name}: scoring every item does not fit."
     return f"{name}: it was asked for, or comes with what was."
 
@@ -118,13 +118,21 @@ def _lean(chosen: Choice, ranked: list[Choice]) -> str:
     words = "a block of logits at a time" if kind.lean else "all logits of a part at once"
     if other is None:
         return f"{words}: the other way does not fit, or was ruled out."
+    return _other_way(words, chosen, other)
+
+
+def _other_way(words: str, chosen: Choice, other: Choice) -> str:
+    if other.score < chosen.score:  # the paper's rule asks for the largest n = k, whatever its score
+        return f"{words}: it lets the paper's n = k be largest."
     return f"{words}: the other way is {_times(other.score / chosen.score)} as costly at its best."
 
 
-def _micro_batches(chosen: Choice) -> str:
+def _micro_batches(chosen: Choice, *, asked: bool) -> str:
     parts = chosen.kind.micro_batches
     if parts is None:
         return "steps are cut as is fastest; that fits."
+    if asked:
+        return f"steps are cut into {parts}."
     return f"steps are cut into {parts}: in fewer parts the best batch would not fit."
 
 
@@ -139,7 +147,7 @@ def _table_updates(chosen: Choice, ranked: list[Choice]) -> str:
     words = "only touched rows" if kind.table_updates == "row-sparse" else "the whole item table"
     if other is None:
         return f"{words} is updated each step." if kind.table_updates == "dense" else f"{words} are updated."
-    return f"{words}: the other way is {_times(other.score / chosen.score)} as costly at its best."
+    return _other_way(words, chosen, other)
 
 
 def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Candidate, ...]:
@@ -207,6 +215,9 @@ def _candidate(search: Search, chosen: Choice, name: str, other: Choice) -> Cand
         why = f"{_times(seconds)} the seconds a step for {noise:.2f} of the noise"
     else:
         why = "better by the law, and not chosen because something else was asked for"
+    slower = search.slowed_by_bias(other)
+    if search.goal == "time" and ratio >= 1 and slower >= _WORTH_TELLING:
+        why += f"; the bias of so small a k means {_times(slower)} the steps"
     return Candidate(
         name=name,
         batch_size=other.batch_size,

@@ -39,7 +39,8 @@ class Plan:
 
     `num_groups` counts the independent sets of negatives of a step, `num_targets` its targets. `noise` is the
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
-    itself, `because` holds one sentence for each choice, and `fixed` names what a person chose.
+    itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
+    holds the other settings on which the bytes depend, such as `dim` and `max_length`.
     `seconds_model` holds what steps of each kind were measured to cost and `overhead_bytes` what the process
     needs besides tensors, so that a run can plan anew without measuring them again.
     """
@@ -67,6 +68,7 @@ class Plan:
     assumptions: Mapping[str, str] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     fixed: tuple[str, ...] = ()
+    made_for: Mapping[str, int | str | bool] = field(default_factory=dict)
     overhead_bytes: int = 0
     seconds_model: tuple[Mapping[str, float | int | str | bool], ...] = ()
 
@@ -88,7 +90,7 @@ class Plan:
             chosen["micro_batches"] = self.micro_batches
         if self.objective != "full-softmax":
             chosen |= {"num_negatives": self.num_negatives, "sharing": self.sharing}
-        return chosen
+        return {**self.made_for, **chosen}
 
     def to_dict(self) -> dict[str, Any]:
         """Give what TOML holds, which has no word for None."""
@@ -99,7 +101,8 @@ class Plan:
         }
         document["predicted_bytes"] = {"total": self.predicted_bytes, "parts": dict(self.parts)}
         document["noise"] = {"total": self.total_noise, **self.noise}
-        document["because"], document["assumptions"] = dict(self.because), dict(self.assumptions)
+        for name in ("because", "assumptions", "made_for"):
+            document[name] = dict(getattr(self, name))
         document["seconds_model"] = [dict(each) for each in self.seconds_model]
         document["fixed"] = list(self.fixed)
         document["candidates"] = [dataclasses.asdict(each) for each in self.candidates]

@@ -53,6 +53,7 @@ class Search:
     """
 
     kinds: tuple[Kind, ...]
+    left_out: tuple[Kind, ...] = ()  # of which nothing fits
     constants: NoiseConstants
     gradient: float
     mean_targets: float
@@ -105,12 +106,24 @@ class Search:
         noise = self.noise(kind, n, k).total
         if self.goal == "noise":
             return noise
-        # The law counts the bias where negatives are independent; those that are shared have it too.
-        bias = np.zeros(()) if kind.full else self.curves.bias(k)
+        bias = self._bias(kind, k)
         variance = np.maximum(noise - bias, 0.0)
         return self.step_seconds(kind, n, k) * steps_to_gain(
             variance=variance, bias=bias, gradient=self.gradient
         )
+
+    def _bias(self, kind: Kind, k: ArrayLike) -> Floats:
+        """Give the bias; the law counts it where negatives are independent, and shared ones have it too."""
+        return np.zeros(()) if kind.full else self.curves.bias(k)
+
+    def slowed_by_bias(self, choice: Choice) -> float:
+        """Say how many times as many steps a choice takes as it would without the bias of sampling."""
+        bias = self._bias(choice.kind, float(choice.num_negatives))
+        variance = max(choice.noise - float(bias), 0.0)
+        with_bias, without = (
+            steps_to_gain(variance=variance, bias=each, gradient=self.gradient) for each in (bias, 0.0)
+        )
+        return float(with_bias / without) if without > 0 else 1.0
 
     def total_bytes(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the bytes of candidates."""

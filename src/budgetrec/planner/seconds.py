@@ -131,10 +131,11 @@ def time_steps(
         )
         for targets, k in chosen
     }
+    wanted = {point for point in wanted if fits(*point)} or {(1, 1)}
     points: list[tuple[int, int]] = []
     timed: list[tuple[float, float]] = []  # sequences of average length, and seconds
     for n, k in sorted(wanted, key=_work):
-        if points and not (fits(n, k) and timed[-1][1] * _work((n, k)) < _LONGEST_POINT * _work(points[-1])):
+        if points and timed[-1][1] * _work((n, k)) >= _LONGEST_POINT * _work(points[-1]):
             continue
         points.append((n, k))
         timed.append(_time(stepper, kind.configure(config, n, k), mean_targets))

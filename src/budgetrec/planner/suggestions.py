@@ -27,11 +27,12 @@ def nothing_fits(
     num_negatives: int,
     budget: int,
     limit: float,
+    enough: int,
     least: Callable[[RunConfig], dict[str, int]],
 ) -> PlanError:
     """Say what takes the bytes, and which changes would fit or come nearest.
 
-    `least` gives the bytes by part of the smallest step that settings allow.
+    `least` gives the bytes by part of the smallest step that settings allow; `enough` bytes would do.
     """
     parts = least(config)
     total = sum(parts.values())
@@ -58,7 +59,8 @@ def nothing_fits(
     return PlanError(
         f"nothing fits in {format_bytes(budget)}{margin}: {step} takes {format_bytes(total)}: "
         f"{takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
-        f"{config.optimizer.optimizer}). {would}: {told}."
+        f"{config.optimizer.optimizer}). {would}: {told}. As it is, "
+        f"{enough // 2**20}MiB would do."
     )
 
 

@@ -5,7 +5,7 @@ import polars as pl
 
 from budgetrec.study.field import SEEDS
 from budgetrec.study.field_results import JUDGED, FieldResults
-from budgetrec.study.outputs import BLACK, BLUE, GREEN, GREY, ORANGE
+from budgetrec.study.outputs import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
 
 _TITLES = {
     "mean_loss_over_seconds": "loss over seconds",
@@ -16,7 +16,7 @@ _TITLES = {
 }
 _AXIS_TITLES = {"seconds": "training seconds", "examples": "sequences seen"}
 _PLAN = "the plan"
-_COLOURS = [BLUE, ORANGE, GREEN, "#CC79A7", BLACK, GREY]
+_COLOURS = [BLUE, ORANGE, GREEN, PINK, BLACK, GREY]
 
 
 def describe_field(results: FieldResults) -> str:
@@ -37,7 +37,9 @@ def _section(results: FieldResults, name: str) -> str:
         "of training. The best is bold. AUL sums over steps, of which larger batches take fewer, so it has "
         "no best. The score is the predicted time to the same loss, over the plan's."
     )
-    return "\n\n".join([f"## {name}", intro, _table(summary), _judgement(results, name)])
+    parts = [f"## {name}", intro, _table(summary), _judgement(results, name)]
+    pairs = results.pairs.filter(dataset=name)
+    return "\n\n".join([*parts, _pair_table(pairs)] if len(pairs) else parts)
 
 
 def _table(summary: pl.DataFrame) -> str:
@@ -102,6 +104,23 @@ def _judgement(results: FieldResults, name: str) -> str:
     return "\n".join(lines)
 
 
+def _pair_table(pairs: pl.DataFrame) -> str:
+    lines = [
+        "The plan and each of the others over the sequences that both have seen:\n",
+        _line(["allocation", "sequences", "its mean loss", "the plan's"]),
+        _line(["---"] * 4),
+    ]
+    for row in pairs.iter_rows(named=True):
+        losses = [
+            _mean("mean_loss_over_examples", row[f"{whose}_loss"], row[f"{whose}_loss_error"])
+            for whose in ("own", "plan")
+        ]
+        better = row["plan_loss"] <= row["own_loss"]
+        losses[better] = f"**{losses[better]}**"
+        lines.append(_line([row["allocation"], f"{row['examples']:,.0f}", *losses]))
+    return "\n".join(lines)
+
+
 def draw_field(results: FieldResults) -> alt.TopLevelMixin:
     """Draw validation loss against seconds and examples, a row a dataset; dashed is the common horizon."""
     frame = results.curves.with_columns(
@@ -118,7 +137,13 @@ def draw_field(results: FieldResults) -> alt.TopLevelMixin:
         title=None,
     )
     panels = [
-        _panel(frame.filter(dataset=name, axis=axis), f"{name}: {title}", colour, horizons[axis])
+        _panel(
+            frame.filter(dataset=name, axis=axis),
+            f"{name}: {title}",
+            colour,
+            horizons[axis],
+            logarithmic=axis == "examples",
+        )
         for name, horizons in results.horizons.items()
         for axis, title in _AXIS_TITLES.items()
     ]
@@ -132,13 +157,15 @@ def draw_field(results: FieldResults) -> alt.TopLevelMixin:
 
 
 def _panel(
-    frame: pl.DataFrame, title: str, colour: alt.Color, horizon: float
+    frame: pl.DataFrame, title: str, colour: alt.Color, horizon: float, *, logarithmic: bool
 ) -> alt.LayerChart | alt.FacetChart:
+    # Sequences seen differ by factors of hundreds: from the horizon on the axis is logarithmic.
+    scale = alt.Scale(type="symlog", constant=horizon) if logarithmic else alt.Scale()
     line = (
         alt.Chart(frame)
         .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("place:Q", title=title, axis=alt.Axis(tickCount=5)),
+            x=alt.X("place:Q", title=title, axis=alt.Axis(tickCount=5), scale=scale),
             y=alt.Y("val_loss:Q", title="validation loss", scale=alt.Scale(zero=False)),
             color=colour,
             tooltip=["allocation:N", "place:Q", "val_loss:Q"],

@@ -1,8 +1,9 @@
 """What came out of a field: a row a run, a row an allocation, and whether the plan and its law were right.
 
 Runs are compared over the seconds and the examples that every run at its allocation's chosen learning rate
-has reached. The plan is within one standard error if it is behind the best by no more than the standard error
-of the best's own mean over seeds.
+has reached, and the plan with each of the others over the examples that the two have reached: one slow
+allocation would otherwise cut the comparison of all others short. The plan is within one standard error if it
+is behind the best by no more than the standard error of the best's own mean over seeds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ from budgetrec.study.field import (
 # What the issue of planning is measured by, then what else is told; -1 where more is better.
 JUDGED = {"mean_loss_over_seconds": 1, "mean_loss_over_examples": 1, "ndcg@10": -1}
 MEASURES = (*JUDGED, "val_loss", "aul_steps")
-_CURVE_POINTS = 80
+_FEWEST_STEPS = 4.0
+_CURVE_POINTS, _CURVE_SPAN = 120, 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class FieldResults:
     summary: pl.DataFrame
     verdicts: pl.DataFrame
     correlations: pl.DataFrame
+    pairs: pl.DataFrame
     predicted: pl.DataFrame
     curves: pl.DataFrame
     horizons: dict[str, dict[str, float]]
@@ -90,6 +93,7 @@ def summarise_field(folder: Path) -> FieldResults:
     if not datasets:
         raise DataError(f"{folder} has no finished run of a field. Train some first.")
     horizons = {each.name: _horizons(each) for each in datasets}
+    notes += [note for each in datasets for note in _short_of_steps(each, horizons[each.name])]
     runs = pl.DataFrame(
         [row for each in datasets for row in _run_rows(each, horizons[each.name])], infer_schema_length=None
     )
@@ -110,6 +114,7 @@ def summarise_field(folder: Path) -> FieldResults:
             [row for each in datasets for row in correlate(summary.filter(dataset=each.name))],
             schema=_CORRELATION_SCHEMA,
         ),
+        pairs=pl.DataFrame([row for each in datasets for row in _pair_up(each)], schema=_PAIR_SCHEMA),
         predicted=pl.DataFrame(rows, infer_schema_length=None),
         curves=pl.concat([_mean_curves(each) for each in datasets]),
         horizons=horizons,
@@ -189,6 +194,18 @@ def _settings_of(one: FinishedRun | Allocation) -> tuple[int, int | None, str]:
 
 def _horizons(dataset: _Dataset) -> dict[str, float]:
     return common_horizons([run.metrics for name in dataset.allocations for run in dataset.chosen(name)])
+
+
+def _short_of_steps(dataset: _Dataset, horizons: Mapping[str, float]) -> list[str]:
+    """Name the allocations that take too few steps up to the horizon of examples to have a curve there."""
+    notes = []
+    for name in dataset.allocations:
+        runs = dataset.chosen(name)
+        steps = horizons["examples"] / runs[0].config.training.batch_size if runs else _FEWEST_STEPS
+        if steps < _FEWEST_STEPS:
+            told = f"takes {steps:.2g} steps up to the horizon of examples; its loss there is interpolated."
+            notes.append(f"{dataset.name} {name}: {told}")
+    return notes
 
 
 def _run_rows(dataset: _Dataset, horizons: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -358,6 +375,32 @@ def correlate(summary: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
+_PAIR_SCHEMA = {
+    "dataset": pl.String,
+    "allocation": pl.String,
+    "examples": pl.Float64,
+    **{f"{whose}_loss{end}": pl.Float64 for whose in ("plan", "own") for end in ("", "_error")},
+}
+
+
+def _pair_up(dataset: _Dataset) -> list[dict[str, Any]]:
+    """Compare the plan with each other allocation over the examples that the two have reached."""
+    plan = next((name for name in dataset.allocations if name.startswith("planned-")), None)
+    planned = dataset.chosen(plan) if plan is not None else []
+    rows = []
+    for name in dataset.allocations:
+        rivals = dataset.chosen(name)
+        if name == plan or not planned or not rivals:
+            continue
+        horizon = common_horizons([run.metrics for run in (*planned, *rivals)])["examples"]
+        row = {"dataset": dataset.name, "allocation": name, "examples": horizon}
+        for whose, runs in (("plan", planned), ("own", rivals)):
+            losses = [mean_loss(*_curve(run.metrics, "examples"), horizon) for run in runs]
+            row |= {f"{whose}_loss": float(np.mean(losses)), f"{whose}_loss_error": standard_error(losses)}
+        rows.append(row)
+    return rows
+
+
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Give Spearman's rank correlation; None where there are fewer than three pairs, or no order.
 
@@ -376,7 +419,7 @@ def _mean_curves(dataset: _Dataset) -> pl.DataFrame:
         curves = [run.metrics for run in dataset.chosen(name)]
         for axis in ("seconds", "examples") if curves else ():
             end = min(float(_curve(curve, axis)[0][-1]) for curve in curves)
-            places = np.linspace(0.0, end, _CURVE_POINTS)
+            places = np.append(0.0, np.geomspace(end / _CURVE_SPAN, end, _CURVE_POINTS))
             losses = np.mean([np.interp(places, *_curve(curve, axis)) for curve in curves], axis=0)
             frames.append(
                 pl.DataFrame({"place": places, "val_loss": losses}).select(

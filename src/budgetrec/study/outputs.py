@@ -7,6 +7,7 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from budgetrec.checkpoint import write_whole
 from budgetrec.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.environment import write_environment
 
@@ -19,6 +20,7 @@ Progress = Callable[[int], None]
 
 # Okabe and Ito's colours: told apart with any kind of colour vision.
 BLUE, ORANGE, GREEN, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#000000", "#999999"
+PINK = "#CC79A7"
 
 
 def write_study(
@@ -31,7 +33,8 @@ def write_study(
     """Write settings as JSON, tables as CSV, charts as SVG, PNG and specification; give the files' names."""
     names = [MARKER, ENVIRONMENT_FILE]
     write_environment(directory)
-    (directory / MARKER).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    text = json.dumps(settings, indent=2) + "\n"
+    write_whole(directory / MARKER, lambda partial: partial.write_text(text, "utf-8"))
     for name, table in tables.items():
         (directory / f"{name}.csv").write_text(table.write_csv(), "utf-8")
         names.append(f"{name}.csv")

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from budgetrec.config import RunConfig
+from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.evaluation.curves import common_horizons, summarise_curve
@@ -28,18 +29,21 @@ from budgetrec.study.published import ALLOCATIONS, LEARNING_RATES, OPTIMIZERS
 from budgetrec.study.scale import Scale
 from budgetrec.study.table_findings import describe
 
-VERSION = 1
+VERSION = 2
 LOSSES = {"vanilla": "none", "corrected": "theorem"}
 SHARINGS = ("batch", "sequence")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """n sequences and k negatives, and who chose them."""
+    """n sequences and k negatives, who chose them, and how steps are taken."""
 
     batch_size: int
     num_negatives: int
     source: str = "paper"
+    lean: bool = False
+    micro_batches: int | None = None
+    table_updates: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,7 @@ def planned_allocation(
     plan: TablePlan, name: str, dataset: Dataset, sharing: str, folder: Path
 ) -> Allocation:
     """Ask the planner, for a way of sharing and the plan's bytes; what it answers is kept for reruns."""
-    path = folder / PLANS_FOLDER / f"{name}-{sharing}.toml"
+    path = folder / PLANS_FOLDER / f"{name}-{dataset.identity[:8]}-{sharing}.toml"
     if not path.is_file():
         settings = plan.run_settings(name)
         wishes: dict[str, Any] = {
@@ -128,10 +132,19 @@ def planned_allocation(
         path.parent.mkdir(exist_ok=True)
         made.write(path)
     chosen = Plan.read(path)
+    most = TrainingBatches(
+        dataset,
+        batch_size=1,
+        max_length=plan.run_settings(name)["max_length"],
+        windows=plan.run_settings(name).get("windows", "last"),
+    ).num_sequences
     return Allocation(
-        batch_size=min(chosen.batch_size, len(dataset.validation())),
+        batch_size=min(chosen.batch_size, most),
         num_negatives=chosen.num_negatives,
         source="budgetrec plan",
+        lean=chosen.lean,
+        micro_batches=chosen.micro_batches,
+        table_updates=chosen.table_updates,
     )
 
 
@@ -146,6 +159,9 @@ class Configuration:
     batch_size: int
     num_negatives: int
     source: str
+    lean: bool
+    micro_batches: int | None
+    table_updates: str
 
 
 def configurations(plan: TablePlan, datasets: Mapping[str, Dataset], folder: Path) -> list[Configuration]:
@@ -181,6 +197,9 @@ def make_cell(
                 "sharing": configuration.sharing,
                 "batch_size": configuration.batch_size,
                 "num_negatives": configuration.num_negatives,
+                "lean": configuration.lean,
+                "micro_batches": configuration.micro_batches,
+                "table_updates": configuration.table_updates,
                 "seed": seed,
             },
         },
@@ -235,7 +254,8 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
         [
             {**asdict(each), "learning_rate": best[each], "rate_at_end": ends[each], **row}
             for each, row in _rows(runs)
-        ]
+        ],
+        infer_schema_length=None,
     )
     return describe(plan, request, datasets, rows, _curves(runs))
 
@@ -294,7 +314,7 @@ def _curves(runs: Sequence[_Run]) -> pl.DataFrame:
     names = [*asdict(runs[0][0]), "evaluation"]
     columns = ("step", "examples", "seconds", "val_loss", "ndcg@10")
     return (
-        pl.concat(frames)
+        pl.concat(frames, how="vertical_relaxed")
         .group_by(names, maintain_order=True)
         .agg(pl.col(name).cast(pl.Float64).mean() for name in columns)
     )

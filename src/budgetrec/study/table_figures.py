@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from budgetrec.study.outputs import BLUE, GREEN, GREY, ORANGE
+from budgetrec.study.outputs import BLUE, GREEN, GREY, ORANGE, PINK
 
 _AXES = {"step": "batches", "examples": "examples", "seconds": "training seconds"}
 _MEASURES = {"val_loss": "validation loss", "ndcg": "validation NDCG@10"}
@@ -19,7 +19,7 @@ def draw_curves(curves: pl.DataFrame) -> alt.TopLevelMixin:
     colour = alt.Color(
         "allocation:N",
         sort=names,
-        scale=alt.Scale(domain=names, range=[ORANGE, GREEN, BLUE, GREY][: len(names)]),
+        scale=alt.Scale(domain=names, range=[ORANGE, GREEN, BLUE, GREY, PINK][: len(names)]),
         title="(n, k)",
     )
     dash = alt.StrokeDash(
