@@ -160,12 +160,18 @@ def _panel(
     frame: pl.DataFrame, title: str, colour: alt.Color, horizon: float, *, logarithmic: bool
 ) -> alt.LayerChart | alt.FacetChart:
     # Sequences seen differ by factors of hundreds: from the horizon on the axis is logarithmic.
-    scale = alt.Scale(type="symlog", constant=horizon) if logarithmic else alt.Scale()
+    scale, axis = alt.Scale(), alt.Axis(tickCount=5)
+    if logarithmic:
+        rungs = (first * 10**power for power in range(2, 9) for first in (1, 3))
+        ticks = [0, *(place for place in rungs if place > horizon / 2)]
+        scale = alt.Scale(type="symlog", constant=horizon)
+        thousands = "datum.value >= 1e6 ? datum.value / 1e6 + 'M' : datum.value / 1e3 + 'k'"
+        axis = alt.Axis(values=ticks, labelExpr=f"datum.value ? {thousands} : '0'", labelOverlap="greedy")
     line = (
         alt.Chart(frame)
         .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("place:Q", title=title, axis=alt.Axis(tickCount=5), scale=scale),
+            x=alt.X("place:Q", title=title, axis=axis, scale=scale),
             y=alt.Y("val_loss:Q", title="validation loss", scale=alt.Scale(zero=False)),
             color=colour,
             tooltip=["allocation:N", "place:Q", "val_loss:Q"],
