@@ -155,9 +155,8 @@ def print_plan(plan: "Plan") -> None:
     for name, sentence in plan.because.items():
         stdout.print(f"{name}: {sentence}")
     for name, sentence in plan.assumptions.items():
-        stdout.print(
-            f"assumed, {name}: {sentence}." if "not measured" in sentence else f"{name}: {sentence}."
-        )
+        assumed = "data" in plan.assumptions or "not measured" in sentence
+        stdout.print(f"{'assumed, ' if assumed else ''}{name}: {sentence}.")
 
 
 def _print_table(head: tuple[str, ...], rows: list[Any]) -> None:

@@ -8,6 +8,7 @@ from budgetrec.errors import BudgetrecError, PlanError
 from budgetrec.planner.record import PARTS
 from budgetrec.units import format_bytes
 
+_ENOUGH = 3
 _NAMES = {
     "weights": "weights",
     "gradients": "gradients",
@@ -47,11 +48,13 @@ def nothing_fits(
             continue
         if needed < total:
             ways.append((needed, words))
+        if sum(way[0] <= limit for way in ways) == _ENOUGH:  # each costs a second to count
+            break
     # The gentlest changes that fit come first, which save the least; then those that come nearest.
     ways.sort(key=lambda way: (way[0] > limit, -way[0] if way[0] <= limit else way[0]))
     fitting = sum(needed <= limit for needed, _ in ways)
-    told = "; ".join(f"{words} ({format_bytes(needed)})" for needed, words in ways[:3])
-    would = "These would fit" if fitting >= 3 else f"Of these {fitting or 'none'} would fit"
+    told = "; ".join(f"{words} ({format_bytes(needed)})" for needed, words in ways[:_ENOUGH])
+    would = "These would fit" if fitting == _ENOUGH else f"Of these {fitting or 'none'} would fit"
     margin = "" if limit == budget else f" ({format_bytes(limit)} with the safety margin)"
     step = f"a step of {batch_size:,} x {num_negatives:,}"
     if batch_size == num_negatives == 1:
@@ -65,18 +68,20 @@ def nothing_fits(
 
 
 def _changes(config: RunConfig) -> list[tuple[str, dict[str, Any]]]:
-    """List changes that save bytes, with the words that tell them."""
+    """List changes that save bytes, the gentler ones first, with the words that tell them."""
     model = config.model
-    dims = [dim for dim in (model.dim // 2, model.dim // 4) if dim >= 8 and dim % model.num_heads == 0]
-    narrow: list[tuple[str, dict[str, Any]]] = [(f"--dim {dim}", {"dim": dim}) for dim in dims]
+    dims = [dim for dim in (model.dim // 2, model.dim // 4, model.dim // 8) if dim >= 8]
+    narrow: list[tuple[str, dict[str, Any]]] = [
+        (f"--dim {dim}", {"dim": dim}) for dim in dims if dim % model.num_heads == 0
+    ]
     sparse: list[tuple[str, dict[str, Any]]] = [
         (f"--optimizer {name} --table-updates row-sparse", {"optimizer": name, "table_updates": "row-sparse"})
         for name in ("adagrad", "sgd")
     ]
-    both = [(f"{a} {b}", {**first, **second}) for a, first in narrow for b, second in sparse]
-    found = [*narrow, *sparse, *both]
+    shorter: list[tuple[str, dict[str, Any]]] = []
     if model.max_length > 20:
-        found.append((f"--max-length {model.max_length // 2}", {"max_length": model.max_length // 2}))
+        shorter.append((f"--max-length {model.max_length // 2}", {"max_length": model.max_length // 2}))
     if not model.tied:
-        found.append(("--tied", {"tied": True}))
-    return found
+        shorter.append(("--tied", {"tied": True}))
+    both = [(f"{a} {b}", {**first, **second}) for a, first in narrow for b, second in sparse]
+    return [*narrow[:1], *shorter, *sparse, *narrow[1:], *both]
