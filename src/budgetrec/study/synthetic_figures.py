@@ -7,8 +7,12 @@ from budgetrec.study.outputs import BLUE, ORANGE
 
 _SHARINGS = ["shared", "per target"]
 _COLOUR = alt.Color("sharing:N", scale=alt.Scale(domain=_SHARINGS, range=[ORANGE, BLUE]), title="negatives")
+_AS_RATIO = "datum.value < 1 ? '1/' + format(1 / datum.value, ',.4~g') : format(datum.value, ',.4~g')"
 _RATIO = alt.X(
-    "ratio:Q", title="n / k", scale=alt.Scale(type="log", base=2), axis=alt.Axis(tickCount=5, format=".4~g")
+    "ratio:Q",
+    title="n / k",
+    scale=alt.Scale(type="log", base=2),
+    axis=alt.Axis(tickCount=5, labelExpr=_AS_RATIO),
 )
 _AXES = {"steps": "iterations", "examples": "examples", "logits": "logits"}
 
@@ -42,7 +46,7 @@ def draw_curves(frame: pl.DataFrame, axis: str, oracle: float | None) -> alt.Top
                         "ratio:Q",
                         title="n / k",
                         scale=alt.Scale(type="log", base=2, scheme="viridis"),
-                        legend=alt.Legend(format=".4~g"),
+                        legend=alt.Legend(labelExpr=_AS_RATIO),
                     ),
                     detail="ratio:Q",
                 )
