@@ -47,6 +47,6 @@ def pages(tmp_path_factory):
     for seed, negatives in ((0, 64), (1, 128)):
         make_run(root / f"runs/k{negatives}", seed=seed, num_negatives=negatives)
     make_study(root / "studies/a", name="variance")
-    make_study(root / "studies/b", name=nasty, text=nasty)
+    make_study(root / "studies/b", name=nasty, text=nasty, captioned=True)
     make_paper_study(root / "paper")
     return {name: write_report(root / name) for name in ("run", "runs", "studies", "paper")}

@@ -13,6 +13,7 @@ from budgetrec.environment import write_environment
 from budgetrec.study.lognormal import draw_densities, study_lognormal
 from budgetrec.study.outputs import BLUE, ORANGE, write_study
 from budgetrec.study.scale import Scale
+from budgetrec.study.tables import StudyTable, Text
 from budgetrec.study.variance_figures import draw_noise
 
 PLAN: dict[str, Any] = {
@@ -110,8 +111,8 @@ def worded_plan(text: str) -> dict[str, Any]:
     }
 
 
-def make_study(folder: Path, *, name: str = "noise", text: str = "shared") -> Path:
-    """Write a study's folder with a table and a chart."""
+def make_study(folder: Path, *, name: str = "noise", text: str = "shared", captioned: bool = False) -> Path:
+    """Write a study's folder with a table and a chart; a captioned one says what they are."""
     folder.mkdir(parents=True)
     frame = pl.DataFrame(
         {"sharing": [text, text, "other", "other"], "k": [8, 32, 8, 32], "noise": [4.0, 2, 3, 1]}
@@ -122,7 +123,12 @@ def make_study(folder: Path, *, name: str = "noise", text: str = "shared") -> Pa
         .mark_line(point=True)
         .encode(x="k:Q", y="noise:Q", color=alt.Color("sharing:N", scale=colours))
     )
-    settings = {"study": name, "scale": "smoke", "seed": 0}
+    settings: dict[str, Any] = {"study": name, "scale": "smoke", "seed": 0}
+    if captioned:
+        captions = dict.fromkeys(("noise", "gone"), text)
+        settings["shown"] = {"title": text, "text": [text, text], "charts": captions, "tables": captions}
+        rows = [(Text(text), Text("1,024.5 ± 2", bold=True)), (Text(text), Text("3"))]
+        (folder / "noise.md").write_text(StudyTable(("sharing", "noise"), rows, frame).to_markdown(), "utf-8")
     write_study(
         folder, settings=settings, tables={"noise": frame}, charts={"noise": chart.properties(title=text)}
     )

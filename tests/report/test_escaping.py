@@ -30,7 +30,7 @@ def plain(tmp_path_factory):
     """Give the elements of pages whose texts are harmless."""
     root = tmp_path_factory.mktemp("plain")
     run = make_run(root / "run", plan=worded_plan("word"), text="word")
-    study = make_study(root / "study", name="word", text="word")
+    study = make_study(root / "study", name="word", text="word", captioned=True)
     return {"run": _parsed(run), "study": _parsed(study)}
 
 
@@ -46,9 +46,10 @@ def test_names_stay_text_in_a_run(tmp_path, plain, text):
 
 @pytest.mark.parametrize("text", NASTY)
 def test_names_stay_text_in_a_study_and_its_chart(tmp_path, plain, text):
-    """The chart's specification holds the name, and the page's elements do not change."""
-    parsed = _parsed(make_study(tmp_path / "study", name=text, text=text))
+    """The chart's specification holds the name, title, text and captions show it, no element changes."""
+    parsed = _parsed(make_study(tmp_path / "study", name=text, text=text, captioned=True))
     assert parsed.tags == plain["study"].tags
+    assert parsed.words.count(text) >= plain["study"].words.count("word") == 8
     line = parsed.charts[0]["layer"][0]
     assert line["encoding"]["color"]["scale"]["domain"] == [text, "other"]
     assert parsed.charts[0]["title"] == text

@@ -145,6 +145,54 @@ def test_studies_of_a_folder_are_one_page_with_contents(tmp_path, page):
     assert parsed.words.count("noise.csv") == 2
 
 
+def test_a_study_says_what_it_found_and_what_its_charts_and_tables_are(tmp_path, page):
+    """Its paragraphs, a caption a chart, its own table with the best in bold, sorted by its numbers."""
+    folder = make_study(tmp_path / "study", text="**Found** `k <= n`", captioned=True)
+    parsed = page(folder)
+    assert [tag for tag in parsed.tags if tag in ("strong", "code", "figcaption")] == [
+        *["strong", "code"] * 2,
+        "figcaption",
+        "strong",
+    ]
+    assert "Found" in parsed.text
+    assert "k <= n" in parsed.text
+    assert [a.get("data-key") for tag, a in parsed.elements if tag == "td"][1::2] == ["1024.5", "3.0"]
+    assert "noise.csv" not in parsed.words
+    assert "shown" not in parsed.words
+    assert (folder / "report.html").read_text("utf-8").count("**Found**") == 5  # title, captions
+
+
+def test_the_study_of_all_leads_through_the_others(tmp_path, page):
+    """Its title and words come first, then the studies in its order, under their questions."""
+    for name in ("a", "b"):
+        make_study(tmp_path / f"study/{name}", name=name, text=f"title of {name}", captioned=True)
+    shown = {"title": "All of it", "text": ["The lead."], "studies": {"b": "Why b?", "a": "Why a?"}}
+    marker = {"study": "all", "scale": "smoke", "seed": 0, "shown": shown}
+    (tmp_path / "study/study.json").write_text(json.dumps(marker), "utf-8")
+    words = page(tmp_path / "study").words
+    places = [words.index(text) for text in ("All of it", "The lead.", "Why b?", "Why a?")]
+    assert places == sorted(places)
+    assert "2 studies" in words
+
+
+@pytest.mark.parametrize(
+    "shown", [3, {"title": 3}, {"text": "words"}, {"charts": {"a": 1}}, {"charts": ["a"]}, {"unknown": "a"}]
+)
+def test_a_study_that_says_something_else_than_texts_is_refused(tmp_path, refused, shown):
+    """The sentence names the file, and no page is written."""
+    folder = make_study(tmp_path / "study")
+    marker = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**marker, "shown": shown}), "utf-8")
+    assert "study.json has under 'shown' something else than texts" in refused("report", folder)
+
+
+def test_a_damaged_table_of_a_study_is_refused(tmp_path, refused):
+    """A row that lost its end is told, with the file."""
+    folder = make_study(tmp_path / "study", captioned=True)
+    (folder / "noise.md").write_text("| a | b |\n|---|---:|\n| c", "utf-8")
+    assert "noise.md cannot be read as a table" in refused("report", folder)
+
+
 def test_the_chart_of_a_study_zooms_and_its_legend_switches_curves(tmp_path, page):
     """The specification gets parameters for both, and the page's colours."""
     (chart,) = page(make_study(tmp_path / "study")).charts

@@ -93,7 +93,7 @@ def test_the_synthetic_study_finds_what_the_law_says(everything):
     best = pl.read_csv(everything / "synthetic" / "best.csv").filter(axis="steps", optimizer="sgd")
     assert best["best_k"].to_list() == [1] * 8
     law = pl.read_csv(everything / "synthetic" / "law.csv").filter(optimizer="sgd")
-    assert law["law_at_truth"].min() > 0.8
+    assert law["noise_at_truth"].min() > 0.8
     runs = pl.read_csv(everything / "synthetic" / "runs.csv")
     assert runs["seed"].unique().sort().to_list() == [0, 1]
     assert runs["final_loss"].is_between(2.5, 5.4).all()

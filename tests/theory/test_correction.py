@@ -1,5 +1,8 @@
+import itertools
+
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +84,70 @@ def test_the_bias_left_is_the_predicted_one():
     predicted = correction.remaining_bias(p, np.log(q), positive=0, num_negatives=64)
     assert np.abs(measured - predicted).max() < 0.1 * np.abs(predicted).max()
     assert predicted.sum() == pytest.approx(0, abs=1e-12)
+
+
+def _minimiser(p, shares, *, shift):
+    """Give the softmax of the scores with the least expected loss; the loss is exact, over all draws.
+
+    `shares` gives for each positive the counts of its negatives by class, (m, K), and their chances, (m,).
+    """
+
+    def expected(scores):
+        total = 0.0
+        for positive, (counts, chances) in enumerate(shares):
+            with np.errstate(divide="ignore"):
+                terms = np.log(counts) + scores + shift
+            rest = scipy.special.logsumexp(terms, axis=1)
+            total += p[positive] * (chances @ (np.logaddexp(scores[positive], rest) - scores[positive]))
+        return total
+
+    found = scipy.optimize.minimize(expected, np.zeros(len(p)), method="BFGS", options={"gtol": 1e-9})
+    return scipy.special.softmax(found.x)
+
+
+def _subsets(num_items, num_negatives):
+    """Give every set of distinct negatives for each positive, all as likely."""
+    for positive in range(num_items):
+        others = [item for item in range(num_items) if item != positive]
+        chosen = list(itertools.combinations(others, num_negatives))
+        counts = np.zeros((len(chosen), num_items))
+        for row, items in enumerate(chosen):
+            counts[row, items] = 1.0
+        yield counts, np.full(len(chosen), 1 / len(chosen))
+
+
+def _multisets(num_items, num_negatives):
+    """Give every count of negatives drawn with replacement from the other three classes."""
+    one, two = (part.ravel() for part in np.mgrid[: num_negatives + 1, : num_negatives + 1])
+    drawn = np.stack([one, two, num_negatives - one - two], axis=1)[one + two <= num_negatives]
+    chances = scipy.stats.multinomial(num_negatives, [1 / 3] * 3).pmf(drawn)
+    for positive in range(num_items):
+        counts = np.zeros((len(drawn), num_items))
+        counts[:, [item for item in range(num_items) if item != positive]] = drawn
+        yield counts, chances
+
+
+def test_the_vanilla_loss_aims_at_the_truth_for_every_k():
+    """T24: with distinct uniform negatives its minimiser is p to 1e-5, be k 1, 2, 3 or all."""
+    p = np.random.default_rng(3).dirichlet(np.ones(6))
+    for k in (1, 2, 3, 5):
+        found = _minimiser(p, list(_subsets(6, k)), shift=0.0)
+        assert np.abs(found - p).max() < 1e-5
+
+
+def test_the_corrected_loss_aims_beside_the_truth_by_one_over_k():
+    """T24: at k = 1 it makes the likely likelier; the distance from p has slope -1 in k, 0 with all."""
+    p = np.random.default_rng(3).dirichlet(np.ones(6))
+    shift = correction.negative_shift(num_negatives=1, num_items=6)
+    found = _minimiser(p, list(_subsets(6, 1)), shift=shift)
+    assert found.max() > p.max() + 0.1
+    assert (np.argsort(found) == np.argsort(p)).all()
+    assert np.abs(_minimiser(p, list(_subsets(6, 5)), shift=0.0) - p).max() < 1e-5
+    p, ladder = np.array([0.4, 0.3, 0.2, 0.1]), (16, 32, 64)
+    distances = [
+        np.linalg.norm(_minimiser(p, list(_multisets(4, k)), shift=np.log(3 / k)) - p) for k in ladder
+    ]
+    assert np.polyfit(np.log(ladder), np.log(distances), 1)[0] == pytest.approx(-1, abs=0.05)
 
 
 def test_estimated_alpha_is_consistent():

@@ -131,7 +131,7 @@ def _tell(name: str, output: Path, finished: list["Finished"], json: bool) -> No
                 stdout.print(f"{caption}\n\n{shown}")
         failed = f"; {done.num_failed} cells failed, see failures.csv there" if done.num_failed else ""
         stdout.print(f"{done.name}: wrote {len(done.files)} files to {done.folder}{failed}")
-    stdout.print(f"Read {output / 'study.md'}")
+    stdout.print(f"Read {output / 'study.md'}, or make one page of it: budgetrec report {output}")
 
 
 def _document(done: "Finished") -> dict[str, Any]:

@@ -3,8 +3,8 @@ r"""Sampled softmax: the positive against $k$ drawn classes.
 Scores $s_j = \langle h, w_j \rangle$, positive $p$, draws $N$ with the target's own positive masked, $h$ hits
 among $k$ draws:
 
-- `"none"`: $-s_p + \log(e^{s_p} + \sum_{j \in N} e^{s_j})$, the vanilla form, which stays biased whatever
-  $k$;
+- `"none"`: $-s_p + \log(e^{s_p} + \sum_{j \in N} e^{s_j})$, the vanilla form, whose gradient stays
+  biased whatever $k$, though with uniform draws its minimum is that of the full softmax (T24);
 - `"theorem"`: negatives shifted by $-\log((k - h) q'_j)$, where $q'_j = q_j / (1 - q_p)$ is the proposal
   given that a draw is not the positive. For uniform draws the shift is $\log\frac{K - 1}{k - h}$. The sum
   over negatives is then an unbiased estimate of the partition function without the positive, and the loss is

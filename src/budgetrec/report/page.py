@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from budgetrec._version import __version__
 
@@ -60,6 +60,16 @@ def script_json(value: Any) -> Markup:
     return Markup(text)  # noqa: S704
 
 
+def marked(text: str) -> Markup:
+    """Give a paragraph of a study: `**bold**` and `` `code` `` are marked up, all else is text.
+
+    >>> print(marked("**Reduced**: `k <= n` & <b>"))
+    <strong>Reduced</strong>: <code>k &lt;= n</code> &amp; &lt;b&gt;
+    """
+    safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))  # noqa: S704
+
+
 @cache
 def _templates() -> Environment:
     environment = Environment(
@@ -69,6 +79,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["marked"] = marked
     environment.globals["signature"] = Markup(SIGNATURE)  # noqa: S704
     for name in ("style.css", "page.js"):
         text = (files(__package__) / "templates" / name).read_text("utf-8")

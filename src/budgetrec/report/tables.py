@@ -1,5 +1,6 @@
 """Tables that a reader can sort: every cell has its text and the value it is sorted by."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from budgetrec.report.words import as_text, label
+from budgetrec.study.tables import StudyTable
 
 # A longer table is shown by a sample: it is read in its file.
 _MOST_ROWS, _SAMPLE_ROWS = 200, 20
@@ -14,11 +16,12 @@ _MOST_ROWS, _SAMPLE_ROWS = 200, 20
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, what it is sorted by, and a second line in small print."""
+    """What is shown, what it is sorted by, a second line in small print, and whether it is the best."""
 
     text: str
     key: float | str | None = None
     note: str = ""
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,7 @@ def number_cell(name: str, value: Any) -> Cell:
 def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Table:
     """Give a frame as a table, a few rows of a long one; `source` says where all of them are."""
     columns = [Column(label(name), kind.is_numeric()) for name, kind in frame.schema.items()]
-    shown = frame if len(frame) <= _MOST_ROWS else frame.head(_SAMPLE_ROWS)
-    note = ""
-    if len(frame) > len(shown):
-        note = f"The first {len(shown):,} of {len(frame):,} rows" + (
-            f"; all are in {source}." if source else "."
-        )
+    shown = frame.head(_num_shown(len(frame)))
     rows = [
         [
             _cell(name, value, column.numeric)
@@ -61,7 +59,41 @@ def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Ta
         ]
         for row in shown.iter_rows()
     ]
-    return Table(columns, rows, title, note, len(frame))
+    return Table(columns, rows, title, _note(len(frame), source), len(frame))
+
+
+def written_table(table: StudyTable, *, title: str, source: str) -> Table:
+    """Give a table as the study wrote it, bests in bold; numbers sort by what they begin with."""
+    columns = [Column(name, place >= table.num_words) for place, name in enumerate(table.columns)]
+    rows = [
+        [
+            Cell(text.words, leading_number(text.words) if column.numeric else None, best=text.bold)
+            for text, column in zip(row, columns, strict=True)
+        ]
+        for row in table.rows[: _num_shown(len(table.rows))]
+    ]
+    return Table(columns, rows, title, _note(len(table.rows), source), len(table.rows))
+
+
+def leading_number(text: str) -> float | None:
+    """Give the number that a text begins with.
+
+    >>> leading_number("1,024.5 ± 3"), leading_number("-2e-05 to 1"), leading_number("(32, 512)")
+    (1024.5, -2e-05, None)
+    """
+    found = re.match(r"[+-]?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", text)
+    return float(found[0].replace(",", "")) if found else None
+
+
+def _num_shown(num_rows: int) -> int:
+    return num_rows if num_rows <= _MOST_ROWS else _SAMPLE_ROWS
+
+
+def _note(num_rows: int, source: str) -> str:
+    if _num_shown(num_rows) == num_rows:
+        return ""
+    where = f"; all are in {source}." if source else "."
+    return f"The first {_num_shown(num_rows):,} of {num_rows:,} rows{where}"
 
 
 def records_table(records: Iterable[dict[str, Any]], *, title: str = "") -> Table:

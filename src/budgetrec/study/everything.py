@@ -7,11 +7,12 @@ from pathlib import Path
 from budgetrec.study import lognormal, synthetic, table, timing, variance
 from budgetrec.study.frame import PAGE, Finished, Request, Study, begin_folder, run_study
 from budgetrec.study.grid import Engine
-from budgetrec.study.outputs import MARKER, Progress
+from budgetrec.study.outputs import MARKER, SHOWN, Progress, write_marker
 
 STUDIES: dict[str, Study] = {
     each.name: each for each in (lognormal.STUDY, variance.STUDY, synthetic.STUDY, timing.STUDY, table.STUDY)
 }
+_TITLE = "The study, reproduced"
 _QUESTIONS = {
     "lognormal": "Are sums of lognormals as the paper's theory takes them to be?",
     "variance": "How noisy is a step, and does the law know?",
@@ -38,16 +39,23 @@ def run_everything(
             done = run_study(study, request, folder / name, engine=engine, progress=progress, overwrite=False)
         finished.append(done)
         (folder / PAGE).write_text(_page(request, finished), "utf-8")  # as far as it is
+        names = {each.name: _QUESTIONS[each.name] for each in finished}
+        write_marker(
+            folder, {**settings, SHOWN: {"title": _TITLE, "text": [_lead(request)], "studies": names}}
+        )
     return finished
 
 
-def _page(request: Request, finished: Sequence[Finished]) -> str:
-    parts = [
-        "# The study, reproduced",
+def _lead(request: Request) -> str:
+    return (
         "Every table and figure of the paper and the fair version beside it, at scale "
         f"{request.scale.value}, seed {request.seed}. Each part has a page, its numbers as CSV and its runs "
-        "as cells that are not run twice.",
-    ]
+        "as cells that are not run twice."
+    )
+
+
+def _page(request: Request, finished: Sequence[Finished]) -> str:
+    parts = [f"# {_TITLE}", _lead(request)]
     for done in finished:
         failed = f" **{done.num_failed} cells failed.**" if done.num_failed else ""
         first = next(iter(done.findings.charts.items()), None)

@@ -10,12 +10,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from budgetrec.checkpoint import write_whole
 from budgetrec.errors import DataError
 from budgetrec.files import check_free
 from budgetrec.study.grid import CELLS, RUNS, Engine, Grid, Stages, run_stages
 from budgetrec.study.outputs import FILES as STUDY_FILES
-from budgetrec.study.outputs import MARKER, Progress, write_study
+from budgetrec.study.outputs import MARKER, SHOWN, Progress, write_marker, write_study
 from budgetrec.study.scale import Scale
 from budgetrec.study.tables import StudyTable
 from budgetrec.study.world import WORLDS
@@ -51,6 +50,15 @@ class Findings:
     frames: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     charts: Mapping[str, tuple[str, alt.TopLevelMixin]] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        """Give what a page of the folder says: title, paragraphs, and the captions in their order."""
+        return {
+            "title": self.title,
+            "text": list(self.text),
+            "charts": {name: caption for name, (caption, _) in self.charts.items()},
+            "tables": {name: caption for name, (caption, _) in self.tables.items()},
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +97,7 @@ def run_study(
     (folder / f"{FAILURES}.csv").unlink(missing_ok=True)
     files = write_study(
         folder,
-        settings={**settings, **findings.summary, "failed_cells": len(failed)},
+        settings={**settings, **findings.summary, "failed_cells": len(failed), SHOWN: findings.shown()},
         tables={**frames, **({FAILURES: failed} if len(failed) else {})},
         charts={name: chart for name, (_, chart) in findings.charts.items()},
     )
@@ -131,8 +139,7 @@ def begin_folder(
         folder.rmdir()
     check_free(folder, overwrite=False, files=files)
     folder.mkdir(parents=True)
-    text = json.dumps(settings, indent=2) + "\n"
-    write_whole(folder / MARKER, lambda path: path.write_text(text, "utf-8"))
+    write_marker(folder, settings)
 
 
 def _read_marker(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from budgetrec.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.environment import write_environment
 
 MARKER = "study.json"
+SHOWN = "shown"  # in the marker: title, paragraphs and captions for a page
 SPECIFICATION = ".vl.json"  # ends the name of a chart's Vega-Lite specification
 # What a study writes, and may replace.
 FILES = (MARKER, ENVIRONMENT_FILE, "*.csv", "*.svg", "*.png", f"*{SPECIFICATION}", "report.html")
@@ -33,8 +34,7 @@ def write_study(
     """Write settings as JSON, tables as CSV, charts as SVG, PNG and specification; give the files' names."""
     names = [MARKER, ENVIRONMENT_FILE]
     write_environment(directory)
-    text = json.dumps(settings, indent=2) + "\n"
-    write_whole(directory / MARKER, lambda partial: partial.write_text(text, "utf-8"))
+    write_marker(directory, settings)
     for name, table in tables.items():
         (directory / f"{name}.csv").write_text(table.write_csv(), "utf-8")
         names.append(f"{name}.csv")
@@ -45,3 +45,9 @@ def write_study(
         (directory / f"{name}{SPECIFICATION}").write_text(chart.to_json(indent=None) + "\n", "utf-8")
         names.append(f"{name}{SPECIFICATION}")
     return names
+
+
+def write_marker(directory: Path, settings: Mapping[str, object]) -> None:
+    """Write what tells a study's folder: its name and settings, and what a page of it says."""
+    text = json.dumps(settings, indent=2) + "\n"
+    write_whole(directory / MARKER, lambda partial: partial.write_text(text, "utf-8"))

@@ -24,7 +24,8 @@ from budgetrec.study.synthetic_cells import PER_TARGET, SHARED
 from budgetrec.study.synthetic_findings import describe
 from budgetrec.study.world import WorldSettings
 
-VERSION = 1
+VERSION = 1  # of runs
+WORLD_VERSION = 2  # of what is measured of the world
 CORRECTIONS = {"vanilla": "none", "corrected": "theorem"}
 AXES = ("steps", "examples")
 _CELLS = "budgetrec.study.synthetic_cells"
@@ -230,7 +231,7 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     pairs = [list(pair) for budget in plan.steps for pair in plan.pairs(budget)]
     world = Cell(
         study="synthetic-world",
-        version=VERSION,
+        version=WORLD_VERSION,
         function=f"{_CELLS}:measure_cell",
         settings={
             "world": asdict(plan.world(request.seed)),

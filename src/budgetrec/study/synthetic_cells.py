@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,9 +15,11 @@ from budgetrec.optimizers import make_optimizers
 from budgetrec.samplers import Uniform
 from budgetrec.study.grid import Outcome
 from budgetrec.study.world import SyntheticWorld, WorldSettings, measure_world, open_world
+from budgetrec.theory.convergence import steps_to_gain
 from budgetrec.theory.noise import predict_noise
 
 SHARED, PER_TARGET = "shared", "per target"
+PLACES = {"start": 0.0, "halfway": 0.5, "truth": 1.0}  # shares of the world's own table
 
 
 def train_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Outcome:
@@ -78,32 +81,38 @@ def _batch(
 
 
 def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Outcome:
-    """Make the world, and give the loss of its own table and the law's noise of each (n, k, sharing).
+    """Make the world, and give the loss of its own table and what theory says of each (n, k, sharing).
 
-    The law is evaluated at the start of training, where the table is zero, and at the world's own table,
-    where training would end with enough examples.
+    `noise` is the law's, `steps` what the steps to a gain are in proportion to (T23). Both are evaluated at
+    the start of training, where the table is zero, at half the world's own table, and at that table, where
+    training would end with enough examples.
     """
     world = open_world(WorldSettings(**settings["world"]), folder)
-    rows = [
-        {
-            "at": name,
-            "batch_size": n,
-            "num_negatives": k,
-            "sharing": sharing,
-            "noise": float(
-                predict_noise(
-                    constants,
+    rows = []
+    for place, share in PLACES.items():
+        probe = measure_world(
+            world, share * world.table, num_targets=settings["num_targets"], seed=settings["seed"]
+        )
+        for n, k in settings["pairs"]:
+            for sharing in (SHARED, PER_TARGET):
+                noise = predict_noise(
+                    probe.constants,
                     batch_size=n,
                     num_negatives=k,
                     num_groups=1 if sharing == SHARED else n,
-                ).total
-            ),
-        }
-        for name, table in (("start", torch.zeros_like(world.table)), ("truth", world.table))
-        for constants in [
-            measure_world(world, table, num_targets=settings["num_targets"], seed=settings["seed"])
-        ]
-        for n, k in settings["pairs"]
-        for sharing in (SHARED, PER_TARGET)
-    ]
-    return Outcome(values={"oracle_loss": world.validation_loss(world.table), "noise": rows})
+                )
+                bias = probe.constants.bias(k)
+                steps = steps_to_gain(
+                    variance=np.maximum(noise.total - bias, 0.0), bias=bias, gradient=probe.gradient.value
+                )
+                rows.append(
+                    {
+                        "at": place,
+                        "batch_size": n,
+                        "num_negatives": k,
+                        "sharing": sharing,
+                        "noise": float(noise.total),
+                        "steps": float(steps),
+                    }
+                )
+    return Outcome(values={"oracle_loss": world.validation_loss(world.table), "theory": rows})

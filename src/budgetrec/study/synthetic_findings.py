@@ -10,6 +10,7 @@ from budgetrec.study.frame import Findings, Request
 from budgetrec.study.grid import Outcome
 from budgetrec.study.published import BUDGETS
 from budgetrec.study.scale import Scale
+from budgetrec.study.synthetic_cells import PLACES
 from budgetrec.study.synthetic_figures import draw_averages, draw_curves, draw_noise
 from budgetrec.study.tables import StudyTable, Text, best_of, spread
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _CONFIGURATION = ["axis", "budget", "optimizer", "loss", "sharing", "batch_size", "num_negatives"]
 _WORDS = {"steps": "iterations", "examples": "examples", "logits": "logits"}
 _GROUP = _CONFIGURATION[:5]
+_SHOWN_THEORY = {"noise_at_start": "noise, start", "noise_at_truth": "noise, truth"}
 
 
 def describe(
@@ -53,11 +55,18 @@ def describe(
         "results": ("Every configuration", _all(results)),
     }
     if facts is not None:
-        noise = pl.DataFrame(facts.values["noise"]).with_columns(
+        theory = pl.DataFrame(facts.values["theory"]).with_columns(
             budget=pl.col("batch_size") * pl.col("num_negatives")
         )
-        charts["noise"] = ("Noise of a step by the law, at the start and at the truth.", draw_noise(noise))
-        tables = {"law": ("Does the law order the allocations?", _law(results)), **tables}
+        charts["noise"] = ("Noise of a step by the law, at the start and at the truth.", draw_noise(theory))
+        tables = {
+            "law": (
+                "Does theory order the allocations? Rank correlation of the mean loss over steps with the "
+                "law's noise and with the steps to a gain (T23)",
+                _law(results),
+            ),
+            **tables,
+        }
     return Findings(
         title="Synthetic study: B = n x k, linear model",
         text=_text(plan, request, results, oracle),
@@ -81,15 +90,14 @@ def _results(rows: pl.DataFrame, facts: Outcome | None) -> pl.DataFrame:
     )
     if facts is None:
         return results
-    noise = pl.DataFrame(facts.values["noise"]).pivot(
-        "at", index=["batch_size", "num_negatives", "sharing"], values="noise"
-    )
-    return results.join(
-        noise.rename({"start": "law_at_start", "truth": "law_at_truth"}),
-        on=["batch_size", "num_negatives", "sharing"],
-        how="left",
-        maintain_order="left",
-    )
+    theory = pl.DataFrame(facts.values["theory"])
+    names = ["batch_size", "num_negatives", "sharing"]
+    for place in PLACES:
+        here = theory.filter(at=place).select(
+            *names, pl.col("noise").alias(f"noise_at_{place}"), pl.col("steps").alias(f"steps_at_{place}")
+        )
+        results = results.join(here, on=names, how="left", maintain_order="left")
+    return results
 
 
 def _best(results: pl.DataFrame) -> StudyTable:
@@ -124,7 +132,8 @@ def _best(results: pl.DataFrame) -> StudyTable:
 
 
 def _law(results: pl.DataFrame) -> StudyTable:
-    """Correlate ranks of the law's noise with ranks of the mean loss, over all allocations of a budget."""
+    """Correlate ranks of what theory says with ranks of the mean loss, over all allocations of a budget."""
+    predictions = [f"{what}_at_{place}" for what in ("noise", "steps") for place in PLACES]
     rows = []
     for key, group in results.filter(axis="steps", loss="corrected").group_by(
         ["budget", "optimizer"], maintain_order=True
@@ -132,22 +141,19 @@ def _law(results: pl.DataFrame) -> StudyTable:
         if group["mean_loss"].n_unique() > 2:  # ranks of fewer say nothing
             ranks = {
                 name: float(stats.spearmanr(group[name], group["mean_loss"]).statistic)
-                for name in ("law_at_start", "law_at_truth")
+                for name in predictions
             }
             rows.append({"budget": key[0], "optimizer": key[1], "allocations": len(group), **ranks})
-    frame = pl.DataFrame(rows)
     text = [
         (
-            Text(str(row["budget"])),
-            Text(str(row["optimizer"])),
-            Text(str(row["allocations"])),
-            Text(f"{row['law_at_start']:.2f}"),
-            Text(f"{row['law_at_truth']:.2f}"),
+            *(Text(str(row[name])) for name in ("budget", "optimizer", "allocations")),
+            *(Text(f"{row[name]:.2f}") for name in predictions),
         )
         for row in rows
     ]
-    columns = ("B", "optimizer", "allocations", "rank correlation, start", "rank correlation, truth")
-    return StudyTable(columns, text, frame, num_words=2)
+    titles = [name.replace("noise_at_", "noise, ").replace("steps_at_", "steps, ") for name in predictions]
+    columns = ("B", "optimizer", "allocations", *titles)
+    return StudyTable(columns, text, pl.DataFrame(rows), num_words=2)
 
 
 def _all(results: pl.DataFrame) -> StudyTable:
@@ -156,7 +162,7 @@ def _all(results: pl.DataFrame) -> StudyTable:
         best = best_of(group["mean_loss"].to_list(), largest=False)
         for place, row in enumerate(group.iter_rows(named=True)):
             rate = f"{row['learning_rate']:.3g}{' (end of the ladder)' if row['rate_at_end'] else ''}"
-            laws = [f"{row[name]:.3g}" for name in ("law_at_start", "law_at_truth") if name in row]
+            laws = [f"{row[name]:.3g}" for name in _SHOWN_THEORY if name in row]
             rows.append(
                 (
                     *(Text(str(row[name])) for name in _GROUP),
@@ -182,7 +188,7 @@ def _all(results: pl.DataFrame) -> StudyTable:
         "last loss",
         "rate",
     ]
-    columns += [f"law, {name[7:]}" for name in results.columns if name.startswith("law_at_")]
+    columns += [title for name, title in _SHOWN_THEORY.items() if name in results.columns]
     return StudyTable(tuple(columns), rows, results, num_words=5)
 
 

@@ -1,4 +1,4 @@
-"""What the main table says: our numbers beside the printed ones, and whether the correction matters."""
+"""What the main table says: our numbers beside the printed ones, and what is best by each measure."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -7,10 +7,11 @@ import polars as pl
 
 from budgetrec.data.store import Dataset
 from budgetrec.study.frame import Findings, Request
-from budgetrec.study.paired import compare_pairs
 from budgetrec.study.published import DATASETS, printed
 from budgetrec.study.scale import Scale
+from budgetrec.study.table_comparisons import SHARINGS, compare, tell
 from budgetrec.study.table_figures import draw_curves
+from budgetrec.study.table_firsts import find_firsts, firsts_table, tell_firsts
 from budgetrec.study.tables import StudyTable, Text, best_of, spread
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _GROUP = ["dataset", "optimizer", "loss", "sharing"]
 _CONFIGURATION = [*_GROUP, "batch_size", "num_negatives", "source"]
-_TITLES = {"batch": "shared", "sequence": "per sequence"}
 # Columns of numbers: title, digits, whether more is better.
 _NUMBERS = {
     "test_ndcg": ("NDCG@10", 4, True),
@@ -28,6 +28,8 @@ _NUMBERS = {
     "mean_loss_over_examples": ("loss over examples", 3, False),
     "mean_loss_over_seconds": ("loss over seconds", 3, False),
 }
+_TITLES = {name: title for name, (title, _, _) in _NUMBERS.items()}
+_PRINTED = {"test_ndcg": "printed_ndcg", "aul_thousands": "printed_aul"}
 _TESTED = ("test_ndcg", "mean_loss_over_examples")
 
 
@@ -50,7 +52,15 @@ def describe(
         ),
     )
     results = _with_printed(results)
-    tested = _corrections(rows)
+    tested = {name: _TITLES[name] for name in _TESTED}
+    corrections = compare(rows, by="loss", first="vanilla", second="corrected", metrics=tested)
+    sharings = compare(rows, by="sharing", first="batch", second="sequence", metrics=tested)
+    firsts = find_firsts(
+        results,
+        group=_GROUP,
+        measures={name: largest for name, (_, _, largest) in _NUMBERS.items()},
+        printed=_PRINTED,
+    )
     charts = {
         f"curves-{_slug(name)}-{optimizer}-{loss}": (
             f"{name}, {optimizer}, {loss}: validation loss and NDCG@10 against batches, examples, seconds.",
@@ -58,12 +68,24 @@ def describe(
         )
         for name, optimizer, loss in curves.select(_GROUP[:3]).unique(maintain_order=True).iter_rows()
     }
-    tables = {"table": ("NDCG@10 and area under the loss", _main_table(results, plan.num_seeds))}
-    if tested is not None:
-        tables["corrections"] = ("Vanilla against corrected, paired over seeds", tested)
+    tables = {
+        "firsts": (
+            "What each measure puts first: the best of the paper's three, and the plan before it if better",
+            firsts_table(firsts, group=_GROUP, titles=_TITLES, words=SHARINGS),
+        ),
+        "table": ("NDCG@10 and area under the loss", _main_table(results, plan.num_seeds)),
+    }
+    if corrections is not None:
+        tables["corrections"] = ("Vanilla against corrected, paired over seeds", corrections)
+    if sharings is not None:
+        tables["sharings"] = ("Shared against per sequence, paired over seeds", sharings)
     return Findings(
         title="SASRec with one budget, divided three ways, and the planner's division of bytes",
-        text=_text(plan, request, datasets, results, None if tested is None else tested.frame),
+        text=[
+            *_protocol(plan, request, datasets, results),
+            *tell_firsts(firsts, _TITLES),
+            *_differences(corrections, sharings),
+        ],
         tables=tables,
         frames={"runs": rows, "curves": curves},
         charts=charts,
@@ -100,7 +122,7 @@ def _main_table(results: pl.DataFrame, num_seeds: int) -> StudyTable:
                     Text(row["dataset"]),
                     Text(row["optimizer"]),
                     Text(row["loss"]),
-                    Text(_TITLES[row["sharing"]]),
+                    Text(SHARINGS[row["sharing"]]),
                     Text("" if row["source"] == "paper" else row["source"]),
                     Text(str(row["batch_size"])),
                     Text(str(row["num_negatives"])),
@@ -114,77 +136,16 @@ def _main_table(results: pl.DataFrame, num_seeds: int) -> StudyTable:
                     Text(f"{row['seeds']} of {num_seeds}"),
                 )
             )
-    titles = [title for title, _, _ in _NUMBERS.values()]
+    titles = list(_TITLES.values())
     columns = ["dataset", "optimizer", "loss", "negatives", "chosen by", "n", "k", titles[0], titles[1]]
     columns += ["NDCG@10, printed", titles[2], "AUL / 1000, printed", *titles[3:], "learning rate", "seeds"]
     return StudyTable(tuple(columns), rows, results, num_words=5)
 
 
-def _corrections(rows: pl.DataFrame) -> StudyTable | None:
-    """Compare corrected with vanilla in each configuration, and over all of a dataset and optimiser."""
-    names = ["dataset", "optimizer", "sharing", "batch_size", "num_negatives"]
-    pairs: list[tuple[dict[str, Any], dict[int, float], dict[int, float]]] = []
-    for metric in _TESTED:
-        for key, group in rows.group_by(names, maintain_order=True):
-            about = {**dict(zip(names, key, strict=True)), "metric": metric}
-            pairs.append((about, _by_seed(group, "vanilla", metric), _by_seed(group, "corrected", metric)))
-        for key, group in _complete(rows, names).group_by(names[:2], maintain_order=True):
-            about = {
-                "dataset": key[0],
-                "optimizer": key[1],
-                "sharing": "all",
-                "batch_size": None,
-                "num_negatives": None,
-                "metric": metric,
-            }
-            pairs.append((about, _by_seed(group, "vanilla", metric), _by_seed(group, "corrected", metric)))
-    found = compare_pairs(pairs)
-    if not found:
-        return None
-    text = [
-        (
-            Text(row["dataset"]),
-            Text(row["optimizer"]),
-            Text(_TITLES.get(row["sharing"], "all together")),
-            Text("" if row["batch_size"] is None else f"({row['batch_size']}, {row['num_negatives']})"),
-            Text(_NUMBERS[row["metric"]][0]),
-            Text(f"{row['first']:.4f}"),
-            Text(f"{row['second']:.4f}"),
-            Text(f"{row['difference']:+.4f}"),
-            Text(f"{row['low']:+.4f} to {row['high']:+.4f}"),
-            Text("" if row["effect"] is None else f"{row['effect']:+.1f}"),
-            Text(f"{row['p_value']:.2g}"),
-            Text(f"{row['p_adjusted']:.2g}", row["p_adjusted"] < 0.05),
-        )
-        for row in found
-    ]
-    columns = ["dataset", "optimizer", "negatives", "(n, k)", "metric", "vanilla", "corrected", "difference"]
-    columns += ["95% interval", "effect d_z", "p", "p, Holm"]
-    return StudyTable(tuple(columns), text, pl.DataFrame(found, infer_schema_length=None), num_words=5)
-
-
-def _complete(rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Keep the configurations whose runs all ended well, so that averages over them are of the same ones."""
-    # The planner may have chosen as the paper did.
-    rows = rows.unique([*names, "loss", "seed"], maintain_order=True)
-    most = rows.group_by([*names, "loss"]).len()["len"].max()
-    counts = rows.group_by(names).len().filter(pl.col("len") == 2 * (most or 0))  # type: ignore[operator]
-    return rows.join(counts.select(names), on=names, how="semi", maintain_order="left")
-
-
-def _by_seed(group: pl.DataFrame, loss: str, metric: str) -> dict[int, float]:
-    """Give the mean of each seed over the configurations of a group."""
-    means = group.filter(loss=loss).group_by("seed", maintain_order=True).agg(pl.col(metric).mean())
-    return dict(means.iter_rows())
-
-
-def _text(
-    plan: "TablePlan",
-    request: Request,
-    datasets: Mapping[str, Dataset],
-    results: pl.DataFrame,
-    tested: pl.DataFrame | None,
+def _protocol(
+    plan: "TablePlan", request: Request, datasets: Mapping[str, Dataset], results: pl.DataFrame
 ) -> list[str]:
+    """Say what was run, and how the numbers are to be read."""
     shown = "; ".join(
         f"{name} ({dataset.num_users:,} users, {dataset.num_items:,} items, "
         f"{len(dataset.items):,} interactions, split {dataset.info['split'].get('name', 'unnamed')})"
@@ -208,13 +169,6 @@ def _text(
         f"sharing it is what `budgetrec plan` chooses for {plan.memory} and Adam, trained as that plan says "
         "with either optimiser. It aims at the loss over seconds.",
     ]
-    if tested is not None:
-        differ = int((tested["p_adjusted"] < 0.05).sum())
-        text.append(
-            f"Vanilla and corrected differ in {differ} of {len(tested)} comparisons at the level of 5% after "
-            "Holm's adjustment, and in "
-            f"{int((tested['p_value'] < 0.05).sum())} without it; the paper saw no difference."
-        )
     if request.scale is not Scale.PAPER:
         text.append(
             f"**Reduced** against the paper's protocol (scale {request.scale.value}): a smaller SASRec, "
@@ -224,6 +178,19 @@ def _text(
             + ", and the datasets named above."
         )
     return text
+
+
+def _differences(corrections: StudyTable | None, sharings: StudyTable | None) -> list[str]:
+    """Say what the correction and sharing change."""
+    metrics = {name: (_NUMBERS[name][0], _NUMBERS[name][2]) for name in _TESTED}
+    told = []
+    if corrections is not None:
+        words = "Vanilla against corrected, between which the paper saw no difference: corrected"
+        told.append(tell(corrections.frame, second=words, metrics=metrics))
+    if sharings is not None:
+        words = "Shared against per sequence, at the paper's allocations: a set a sequence"
+        told.append(tell(sharings.frame, second=words, metrics=metrics))
+    return told
 
 
 def _words(settings: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import polars as pl
 
@@ -31,6 +32,12 @@ class Text:
         words = self.words.replace("|", r"\|")
         return f"**{words}**" if self.bold and words else words
 
+    @classmethod
+    def from_markdown(cls, text: str) -> Self:
+        """Read what `to_markdown` wrote."""
+        bold = len(text) > 4 and text.startswith("**") and text.endswith("**")
+        return cls((text[2:-2] if bold else text).replace(r"\|", "|"), bold)
+
     def to_latex(self) -> str:
         """Give it for LaTeX."""
         words = self.words.translate(_LATEX).replace("±", r"$\pm$")
@@ -59,6 +66,23 @@ class StudyTable:
             *(f"| {' | '.join(each.to_markdown() for each in row)} |" for row in self.rows),
         ]
         return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_markdown(cls, text: str) -> Self:
+        """Read what `to_markdown` wrote; the frame is not in it. Anything else is a ValueError."""
+        lines = text.splitlines()
+        if len(lines) < 2 or not all(line.startswith("|") and line.endswith("|") for line in lines):
+            raise ValueError("it holds something else than a table")
+        # An empty place is two spaces, of which a neighbour's bar takes one: no bar is missed.
+        columns, *rows = ([*line[2:-2].split(" | ")] for line in (lines[0], *lines[2:]))
+        if any(len(row) != len(columns) for row in rows):
+            raise ValueError(f"not every row has {len(columns)} columns")
+        return cls(
+            tuple(columns),
+            [tuple(map(Text.from_markdown, row)) for row in rows],
+            pl.DataFrame(),
+            num_words=lines[1].strip("|").split("|").count("---"),
+        )
 
     def to_latex(self) -> str:
         """Give the table as a `tabular` for the package booktabs."""

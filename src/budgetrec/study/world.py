@@ -21,9 +21,8 @@ from torch.nn import functional
 
 from budgetrec.checkpoint import write_whole
 from budgetrec.objectives import full_softmax
-from budgetrec.probe.measure import measure_layer
+from budgetrec.probe.measure import NoiseProbe, measure_layer
 from budgetrec.probe.sample import TargetSample
-from budgetrec.theory.noise import NoiseConstants
 
 WORLDS = "worlds"
 _BLOCK_NUMBERS = 1 << 20  # of logits at a time: 4 MiB, which stay in the cache
@@ -111,10 +110,10 @@ def _tensors(world: SyntheticWorld) -> Iterator[tuple[str, Tensor]]:
         yield name, getattr(world, name)
 
 
-def measure_world(world: SyntheticWorld, table: Tensor, *, num_targets: int, seed: int) -> NoiseConstants:
+def measure_world(world: SyntheticWorld, table: Tensor, *, num_targets: int, seed: int) -> NoiseProbe:
     """Measure what the noise law needs of a table, over the first training examples."""
     count = min(num_targets, len(world.targets))
     sample = TargetSample.of(
         world.features[:count], world.targets[:count], np.arange(count), np.ones(count, np.int64)
     )
-    return measure_layer(sample, table, generator=torch.Generator().manual_seed(seed)).constants
+    return measure_layer(sample, table, generator=torch.Generator().manual_seed(seed))
