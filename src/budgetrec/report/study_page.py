@@ -19,7 +19,8 @@ from budgetrec.report.tables import Table, frame_table, setting_pairs, written_t
 from budgetrec.study.outputs import MARKER, SHOWN, SPECIFICATION
 from budgetrec.study.tables import StudyTable
 
-_FOLDED_ROWS = 40
+_FOLDED_ROWS = 40  # of plain numbers
+_FOLDED_WRITTEN_ROWS = 80  # of a table that was written for reading
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SHOWN_KINDS: dict[str, type] = {"title": str, "text": list, "charts": dict, "tables": dict, "studies": dict}
 _EVERYTHING = "all"  # the study that holds the others
@@ -127,7 +128,7 @@ def _tables(folder: Path, captions: Mapping[str, str]) -> Iterator[tuple[Table, 
         path = folder / f"{name}.md"
         if path.is_file():
             table = written_table(_read_markdown(path), title=caption, source=path.name)
-            yield table, table.num_rows > _FOLDED_ROWS
+            yield table, table.num_rows > _FOLDED_WRITTEN_ROWS
     for path in sorted(folder.glob("*.csv")):
         if path.stem in captions and (folder / f"{path.stem}.md").is_file():
             continue
