@@ -250,14 +250,15 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
         for each, rate in best.items()
         for grid in [plan.rates(each.dataset, each.optimizer)]
     }
+    horizons = _horizons(runs)
     rows = pl.DataFrame(
         [
             {**asdict(each), "learning_rate": best[each], "rate_at_end": ends[each], **row}
-            for each, row in _rows(runs)
+            for each, row in _rows(runs, horizons)
         ],
         infer_schema_length=None,
     )
-    return describe(plan, request, datasets, rows, _curves(runs))
+    return describe(plan, request, datasets, rows, _curves(runs), horizons)
 
 
 def _best_rates(
@@ -284,12 +285,18 @@ def _frame(outcome: Outcome) -> pl.DataFrame:
     return pl.DataFrame({**outcome.values["curve"], "seconds": outcome.measured["seconds"]})
 
 
-def _rows(runs: Sequence[_Run]) -> Iterator[tuple[Configuration, dict[str, Any]]]:
-    """Give the numbers of each run; means of losses go as far as all runs on its dataset do."""
+def _horizons(runs: Sequence[_Run]) -> dict[str, dict[str, float]]:
+    """Give for each dataset and axis how far all runs on it go."""
     by_dataset: dict[str, list[pl.DataFrame]] = {}
     for each, _, outcome in runs:
         by_dataset.setdefault(each.dataset, []).append(_frame(outcome))
-    horizons = {name: common_horizons(frames) for name, frames in by_dataset.items()}
+    return {name: common_horizons(frames) for name, frames in by_dataset.items()}
+
+
+def _rows(
+    runs: Sequence[_Run], horizons: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[Configuration, dict[str, Any]]]:
+    """Give the numbers of each run; means of losses go to the horizons of its dataset."""
     for each, seed, outcome in runs:
         yield (
             each,

@@ -39,6 +39,7 @@ def describe(
     datasets: Mapping[str, Dataset],
     rows: pl.DataFrame,
     curves: pl.DataFrame,
+    horizons: Mapping[str, Mapping[str, float]],
 ) -> Findings:
     """Make tables, figures and the words of the page."""
     rows = rows.with_columns(aul_thousands=pl.col("aul_steps") / 1000)
@@ -82,14 +83,19 @@ def describe(
     return Findings(
         title="SASRec with one budget, divided three ways, and the planner's division of bytes",
         text=[
-            *_protocol(plan, request, datasets, results),
+            *_protocol(plan, request, datasets, results, horizons),
             *tell_firsts(firsts, _TITLES),
             *_differences(corrections, sharings),
         ],
         tables=tables,
         frames={"runs": rows, "curves": curves},
         charts=charts,
-        summary={"datasets": list(datasets), "configurations": len(results), "runs": len(rows)},
+        summary={
+            "datasets": list(datasets),
+            "configurations": len(results),
+            "runs": len(rows),
+            "horizons": {name: dict(each) for name, each in horizons.items()},
+        },
     )
 
 
@@ -132,18 +138,31 @@ def _main_table(results: pl.DataFrame, num_seeds: int) -> StudyTable:
                     numbers["aul_thousands"],
                     Text(spread(row["printed_aul"], row["printed_aul_deviation"], 1)),
                     *(numbers[name] for name in _NUMBERS if name.startswith("mean_loss")),
+                    Text(f"{row['seconds']:.1f}"),
                     Text(f"{row['learning_rate']:g}"),
                     Text(f"{row['seeds']} of {num_seeds}"),
                 )
             )
     titles = list(_TITLES.values())
     columns = ["dataset", "optimizer", "loss", "negatives", "chosen by", "n", "k", titles[0], titles[1]]
-    columns += ["NDCG@10, printed", titles[2], "AUL / 1000, printed", *titles[3:], "learning rate", "seeds"]
+    columns += [
+        "NDCG@10, printed",
+        titles[2],
+        "AUL / 1000, printed",
+        *titles[3:],
+        "seconds",
+        "learning rate",
+        "seeds",
+    ]
     return StudyTable(tuple(columns), rows, results, num_words=5)
 
 
 def _protocol(
-    plan: "TablePlan", request: Request, datasets: Mapping[str, Dataset], results: pl.DataFrame
+    plan: "TablePlan",
+    request: Request,
+    datasets: Mapping[str, Dataset],
+    results: pl.DataFrame,
+    horizons: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
     """Say what was run, and how the numbers are to be read."""
     shown = "; ".join(
@@ -153,6 +172,10 @@ def _protocol(
     )
     settings = "; ".join(f"{name}: {_words(plan.run_settings(name))}" for name in datasets)
     missing = [name for name in DATASETS if name not in datasets]
+    reach = "; ".join(
+        f"{name} {each['steps']:,.0f} steps, {each['examples']:,.0f} examples and {each['seconds']:.1f} s"
+        for name, each in horizons.items()
+    )
     tuned = "the first seed" if plan.tuning_seeds == 1 else f"{plan.tuning_seeds} seeds"
     text = [
         f"Data: {shown}." + (f" Not given: {', '.join(missing)}." if missing else ""),
@@ -162,12 +185,18 @@ def _protocol(
         "at an end of the grid. A run that diverges is missing from its row. NDCG@10 is of the test part, of "
         "the weights that did best on the validation part, and of the last ones, as in the paper.",
         "AUL sums the validation loss over all steps, as the paper does, so that runs with more steps have "
-        "more of it whatever they learn. The last three are mean losses as far as every run on the dataset "
-        "goes, in steps, in examples and in seconds. The paper does not say for which loss and sharing its "
-        "numbers are; they stand beside each.",
+        "more of it whatever they learn. The three after it are mean losses as far as every run on the "
+        f"dataset goes: {reach}. The paper does not say for which loss and sharing its numbers are; they "
+        "stand beside each.",
         "The paper's three rows hold n x k = 16,384 fixed. The planner's row does not: for each way of "
         f"sharing it is what `budgetrec plan` chooses for {plan.memory} and Adam, trained as that plan says "
-        "with either optimiser. It aims at the loss over seconds.",
+        "with either optimiser. "
+        + (
+            "It aims at the least time to a loss, for a model as it is after a warm-up of "
+            f"{plan.warm_up:g} s."
+            if plan.warm_up
+            else "Its noise and speed are assumed, not measured."
+        ),
     ]
     if request.scale is not Scale.PAPER:
         text.append(
