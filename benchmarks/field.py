@@ -30,7 +30,10 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, BudgetrecError
 from budgetrec.planner.making import plan_with_search
-from budgetrec.study.field import (
+from budgetrec.study.engine.outputs import write_study
+from budgetrec.study.field.pages import describe_field, draw_field
+from budgetrec.study.field.results import summarise_field
+from budgetrec.study.field.study import (
     DONE,
     PREDICTED_FILE,
     Allocation,
@@ -43,9 +46,6 @@ from budgetrec.study.field import (
     train_field,
     write_predicted,
 )
-from budgetrec.study.field_pages import describe_field, draw_field
-from budgetrec.study.field_results import summarise_field
-from budgetrec.study.outputs import write_study
 from budgetrec.units import parse_bytes
 
 VALIDATION_USERS = 2000
@@ -65,7 +65,7 @@ class Contest:
     options: tuple[str, ...]
 
     def command(self, cell: Cell, folder: Path) -> list[str]:
-        """Give the command that trains a run."""
+        """Return the command that trains a run."""
         settings = {**self.allocations[cell.allocation].settings}
         settings |= {"learning_rate": f"{cell.learning_rate:g}", "seed": cell.seed}
         return [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def describe_machine() -> str:
-    """Give one Markdown paragraph."""
+    """Return one Markdown paragraph."""
     model = platform.processor() or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -23,7 +23,6 @@ import polars as pl
 import torch
 from machine import describe_machine
 
-from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.memory import StepMemory, measure_overhead, peak_bytes, resident_bytes
@@ -31,7 +30,8 @@ from budgetrec.planner.assumed import assumed_noise
 from budgetrec.planner.kinds import PLANNED
 from budgetrec.planner.making import Data, Planner, Request
 from budgetrec.planner.record import Plan
-from budgetrec.training import train
+from budgetrec.settings.sections import RunConfig
+from budgetrec.training.loop import train
 
 RESULTS = Path(__file__).parent / "results" / "memory.md"
 MIB = 2**20

@@ -16,7 +16,7 @@ USERS, ITEMS, SHORTEST, LONGEST = 6_040, 3_416, 20, 2_314
 
 
 def generate(seed: int = 0) -> pl.DataFrame:
-    """Give user, item and timestamp, ordered by user and time."""
+    """Return user, item and timestamp, ordered by user and time."""
     random = np.random.default_rng(seed)
     lengths = _draw_lengths(random, USERS)
     log_popularity = -np.log(np.arange(1, ITEMS + 1) + 100)
@@ -29,7 +29,7 @@ def generate(seed: int = 0) -> pl.DataFrame:
 
 
 def deal(num_items: int, seed: int = 0, num_users: int = 6_400) -> pl.DataFrame:
-    """Give sequences of the same lengths whatever the number of items, each item about equally often.
+    """Return sequences of the same lengths whatever the number of items, each item about equally often.
 
     Every item is there when `num_items` is at most the number of rows, a little over a million.
     """

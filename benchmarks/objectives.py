@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results" / "objectives.md"
 
 
 def plain_per_target(hidden: Tensor, targets: Tensor, table: Tensor, negatives: Negatives) -> Tensor:
-    """Give sampled softmax in the way of RecTools: gather (T, k + 1, d), multiply, cross-entropy."""
+    """Return sampled softmax in the way of RecTools: gather (T, k + 1, d), multiply, cross-entropy."""
     ids = torch.cat([targets, negatives.ids], dim=1)  # (T, 1 + k)
     vectors = torch.nn.functional.embedding(ids, table)  # (T, 1 + k, d)
     logits = (vectors @ hidden.transpose(1, 2)).squeeze(-1)

@@ -156,7 +156,7 @@ def time_updates(turns: int) -> str:
 
 
 def update(num_items: int, ids: Tensor, upstream: Tensor, word: str) -> Callable[[], None]:
-    """Give one backward pass, step and clearing of the gradient."""
+    """Return one backward pass, step and clearing of the gradient."""
     rows = nn.Parameter(torch.randn(num_items, DIM))
     [optimizer] = make_optimizers([], [rows], optimizer="adam", table_updates=word, learning_rate=1e-3)
 

@@ -71,7 +71,7 @@ class Contender:
         print(self.name, done.stdout.splitlines()[-1], file=sys.stderr)
 
     def median(self, key: str) -> float:
-        """Give the median over all runs, and over the repeats in each."""
+        """Return the median over all runs, and over the repeats in each."""
         values = [run[key] for run in self.runs]
         return statistics.median(
             value for run in values for value in (run if isinstance(run, list) else [run])
@@ -79,7 +79,7 @@ class Contender:
 
 
 def list_contenders() -> list[Contender]:
-    """Give all that train on the same rows, ours last; the arguments set how long each one runs."""
+    """Return all that train on the same rows, ours last; the arguments set how long each one runs."""
     train, whole = "train.parquet", "interactions.parquet"
     rectools = {"environment": ".venv-rectools", "script": "rectools_train.py", "data": train}
     replay = {"environment": ".venv-replay", "script": "replay_train.py", "data": train}
@@ -108,7 +108,7 @@ def list_contenders() -> list[Contender]:
 
 
 def list_catalogues() -> list[Contender]:
-    """Give our training at two sizes of the catalogue, with the same sequences but for the items in them."""
+    """Return our training at two sizes of the catalogue, with the same sequences but for their items."""
     return [
         Contender(
             name=name,
@@ -155,7 +155,7 @@ def count_operations(positions: pl.Series) -> int:
 
 
 def measure_multiply(size: int = 2048, repeats: int = 9) -> float:
-    """Give floating-point operations a second of a matrix multiplication."""
+    """Return floating-point operations a second of a matrix multiplication."""
     left, right = torch.rand(size, size), torch.rand(size, size)
     out = left @ right
     seconds = []
@@ -167,7 +167,7 @@ def measure_multiply(size: int = 2048, repeats: int = 9) -> float:
 
 
 def tabulate(contenders: list[Contender], positions: pl.Series, multiply: list[float]) -> list[str]:
-    """Give one line of Markdown for each contender."""
+    """Return one line of Markdown for each contender."""
     peak = statistics.median(multiply)
     operations = count_operations(positions)
     padding = 1 - positions.mean() / MAX_LENGTH
@@ -194,7 +194,7 @@ def tabulate(contenders: list[Contender], positions: pl.Series, multiply: list[f
 
 
 def tabulate_bars(contenders: list[Contender], catalogues: list[Contender]) -> list[str]:
-    """Give the ratios that the project asks of itself, for those that ran."""
+    """Return the ratios that the project asks of itself, for those that ran."""
     found = {one.name: one for one in (*contenders, *catalogues) if one.runs}
     lines = ["| bar | wanted | measured |", "|---|---|---|"]
     ours = [one for name, one in found.items() if name.startswith("budgetrec")]
@@ -227,7 +227,7 @@ def tabulate_bars(contenders: list[Contender], catalogues: list[Contender]) -> l
 
 
 def tabulate_evaluation(contenders: list[Contender]) -> list[str]:
-    """Give the seconds of ranking the catalogue for every user, for those that ran it."""
+    """Return the seconds of ranking the catalogue for every user, for those that ran it."""
     lines = ["| ranking all users, cut-off 10, seen removed | s | of which making sequences | users |"]
     lines.append("|---|---|---|---|")
     for one in contenders:

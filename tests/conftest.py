@@ -51,7 +51,7 @@ def refused(budgetrec, tmp_path) -> Callable[..., str]:
 
 
 def sequences(dataset: Dataset) -> dict[object, list[object]]:
-    """Give each user's items in order, by the names that the source has for them."""
+    """Return each user's items in order, by the names that the source has for them."""
     users, items = dataset.user_labels.to_list(), dataset.item_labels.to_list()
     bounds = dataset.offsets.tolist()
     return {
@@ -66,5 +66,5 @@ def write_csv(path: Path, rows: list[tuple[object, ...]], header: str = "user,it
 
 
 def frame_of(rows: list[tuple[object, ...]]) -> pl.DataFrame:
-    """Give rows as a frame of user, item, timestamp."""
+    """Return rows as a frame of user, item, timestamp."""
     return pl.DataFrame(rows, schema=["user", "item", "timestamp"], orient="row")

@@ -7,7 +7,7 @@ import pytest
 from budgetrec.data import demo
 from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.fitting import fit
-from budgetrec.runs import Run
+from budgetrec.runs.run import Run
 
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "epochs": 2}
 FLAGS = (

@@ -12,7 +12,7 @@ from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.recommend import recommend
-from budgetrec.training import train
+from budgetrec.training.loop import train
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def runs(tmp_path_factory):
 
 def test_lists_are_the_highest_scores_of_what_is_left(runs):
     """Against scores computed one user at a time: the order, the scores, and nothing that the user had."""
-    from budgetrec.runs import Run
+    from budgetrec.runs.run import Run
 
     run = Run.open(runs / "table")
     found = recommend(run, top=7)

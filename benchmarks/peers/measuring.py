@@ -17,7 +17,7 @@ BATCH_SIZE, MAX_LENGTH, DIM, BLOCKS, HEADS, NEGATIVES = 128, 200, 64, 2, 2, 128
 
 
 def parse_arguments(description: str | None) -> argparse.ArgumentParser:
-    """Give the parser of the arguments that all contenders take."""
+    """Return the parser of the arguments that all contenders take."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("data", type=Path, help="parquet of user, item, timestamp: the training rows")
     parser.add_argument("--epochs", type=int, default=1)
@@ -67,7 +67,7 @@ class Clock:
         self.targets += targets
 
     def report(self) -> dict[str, Any]:
-        """Give what was measured; peaks are of the whole process, imports included."""
+        """Return what was measured; peaks are of the whole process, imports included."""
         seconds = self.stop - self.start
         training_peak = status_bytes("VmHWM")
         return {

@@ -25,9 +25,9 @@ from measuring import (
 )
 
 import budgetrec
-from budgetrec.evaluation.metrics import per_user
-from budgetrec.evaluation.ranking import rank_targets
-from budgetrec.tracking import Watcher
+from budgetrec.ranking.metrics import per_user
+from budgetrec.ranking.ranks import rank_targets
+from budgetrec.training.tracking import Watcher
 
 
 class Timer(Watcher):

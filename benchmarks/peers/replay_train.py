@@ -54,7 +54,7 @@ def write_sequences(data: Path, output: Path) -> int:
 
 
 def build(num_items: int, dropout: float, buckets: int) -> tuple[SasRec, TensorSchema]:
-    """Give the model with its sampled loss, and the schema of its input."""
+    """Return the model with its sampled loss, and the schema of its input."""
     schema = TensorSchema(
         TensorFeatureInfo(
             "item_id",

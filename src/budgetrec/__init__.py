@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from budgetrec.objectives import SampledSoftmax
     from budgetrec.planner import Plan, plan
     from budgetrec.recommend import recommend
-    from budgetrec.runs import Run
-    from budgetrec.training import resume, train
+    from budgetrec.runs.run import Run
+    from budgetrec.training.loop import resume, train
 
 __all__ = [
     "BudgetrecError",
@@ -58,7 +58,7 @@ _HOMES = {
     "Dataset": "budgetrec.data.store",
     "LeaveOneOut": "budgetrec.data.splits",
     "Plan": "budgetrec.planner",
-    "Run": "budgetrec.runs",
+    "Run": "budgetrec.runs.run",
     "SampledSoftmax": "budgetrec.objectives",
     "Temporal": "budgetrec.data.splits",
     "TemporalUsers": "budgetrec.data.splits",
@@ -69,8 +69,8 @@ _HOMES = {
     "plan": "budgetrec.planner",
     "prepare": "budgetrec.data.prepare",
     "recommend": "budgetrec.recommend",
-    "resume": "budgetrec.training",
-    "train": "budgetrec.training",
+    "resume": "budgetrec.training.loop",
+    "train": "budgetrec.training.loop",
 }
 
 

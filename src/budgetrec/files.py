@@ -1,20 +1,21 @@
-"""Write whole folders or nothing: work under a temporary name, rename at the end."""
+"""Write whole files and folders or nothing: work under a temporary name, rename at the end."""
 
 import errno
 import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
 import polars as pl
 
-from budgetrec.errors import DataError
+from budgetrec.errors import DataError, TrainingError
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_PARTIAL = ".partial-"
 
 
 def check_free(target: Path, *, overwrite: bool, files: Sequence[str]) -> None:
@@ -43,7 +44,7 @@ def check_free(target: Path, *, overwrite: bool, files: Sequence[str]) -> None:
 
 @contextmanager
 def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterator[Path]:
-    """Give a temporary folder beside `target` that takes its name when all went well, or vanishes."""
+    """Return a temporary folder beside `target` that takes its name when all went well, or vanishes."""
     check_free(target, overwrite=overwrite, files=files)
     target = target.absolute()
     made = [parent for parent in target.parents if not parent.exists()]
@@ -92,7 +93,38 @@ def _replace(staging: Path, target: Path, old: Path) -> None:
 
 
 def umask() -> int:
-    """Give the rights that new files of this process lack."""
+    """Return the rights that new files of this process lack."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then give it that name."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        write(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.chmod(0o666 & ~umask())  # a temporary file is private, a result is not
+        partial.replace(path)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise cannot_be_written(path, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def cannot_be_written(path: Path, error: Exception) -> TrainingError:
+    """Say that a file found no room."""
+    reason = str(error).splitlines()[0]
+    return TrainingError(f"{path} cannot be written: {reason}. Free some space or pass another place.")
+
+
+def remove_partial(folder: Path) -> None:
+    """Take away what a kill in the middle of `write_whole` left in a folder."""
+    for path in folder.glob(f".*{_PARTIAL}*"):
+        path.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from budgetrec.config import RunConfig
 from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.data.store import MARKER as DATASET_MARKER
@@ -20,9 +19,10 @@ from budgetrec.memory.budget import release_memory
 from budgetrec.planner.kinds import PLANNED
 from budgetrec.planner.making import Planned, plan_with_search
 from budgetrec.report import write_report
-from budgetrec.runs import FILES, Run
-from budgetrec.tracking import Watcher
-from budgetrec.training import train
+from budgetrec.runs.run import FILES, Run
+from budgetrec.settings.sections import RunConfig
+from budgetrec.training.loop import train
+from budgetrec.training.tracking import Watcher
 
 Report = Callable[[str], None]
 

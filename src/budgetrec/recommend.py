@@ -12,9 +12,9 @@ from budgetrec.data.batches import windows_before
 from budgetrec.data.features import read_features_file
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError, NotFiniteError
-from budgetrec.evaluation.ranking import evaluating
 from budgetrec.models.item_encoders import EncodedModel
-from budgetrec.runs import Run
+from budgetrec.ranking.ranks import evaluating
+from budgetrec.runs.run import Run
 
 BLOCK_BYTES = 64 * 2**20
 _BATCH_SIZE = 64
@@ -29,7 +29,7 @@ def recommend(
     new_items: Path | str | None = None,
     dataset: Dataset | Path | str | None = None,
 ) -> pl.DataFrame:
-    """Give the `top` best items for each of the users (all, if none are named) with their scores.
+    """Return the `top` best items for each of the users (all, if none are named) with their scores.
 
     A row holds user, rank, item and score; ids are those of the source. The whole sequence of a user counts,
     the validation and test items included. What a user has had is left out, unless `keep_seen`; where fewer
@@ -59,7 +59,7 @@ def recommend(
 def _best(
     run: Run, users: NDArray[np.int64], top: int, *, keep_seen: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Give the best items (n, top) of each user and their scores; -1 where nothing is left."""
+    """Return the best items (n, top) of each user and their scores; -1 where nothing is left."""
     dataset, model = run.dataset, run.model
     begins, ends = dataset.offsets[users], dataset.offsets[users + 1]
     items = np.full((len(users), top), -1, np.int64)

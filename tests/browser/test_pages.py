@@ -249,7 +249,7 @@ def _spread(numbers):
 
 
 def _point(driver, place=3):
-    """Give where a point of the first curve is, once its chart is in the middle of the window."""
+    """Return where a point of the first curve is, once its chart is in the middle of the window."""
     script = """
         const box = document.querySelector("[data-chart='0']");
         box.scrollIntoView({block: "center", behavior: "instant"});

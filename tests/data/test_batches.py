@@ -22,7 +22,7 @@ def _dataset(folder, lengths):
 
 
 def _pairs(dataset, batches, generator):
-    """Give every (input, target) pair of an epoch by name, where the mask is true."""
+    """Return every (input, target) pair of an epoch by name, where the mask is true."""
     labels = dataset.item_labels.to_numpy()
     pairs = []
     for batch in batches.epoch(generator):

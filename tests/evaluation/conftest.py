@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import pytest
 
 from budgetrec import prepare
-from budgetrec.config import RunConfig
 from budgetrec.data.demo import generate_events, make_truth
-from budgetrec.training import train
+from budgetrec.settings.sections import RunConfig
+from budgetrec.training.loop import train
 
 SETTINGS = {"dim": 8, "num_heads": 1, "num_blocks": 1, "max_length": 20, "batch_size": 32, "epochs": 2}
 
 
 @pytest.fixture(scope="package")
 def runs(tmp_path_factory):
-    """Give the dataset's folder and the folders of the runs by negatives and seed."""
+    """Return the dataset's folder and the folders of the runs by negatives and seed."""
     root = tmp_path_factory.mktemp("runs")
     truth = make_truth(num_users=120, num_items=80, seed=0)
     generate_events(truth, num_rows=120 * 25, seed=0).write_parquet(root / "events.parquet")

@@ -49,11 +49,11 @@ class AverageModel(nn.Module):
         self.max_length = max_length
 
     def predict(self, ids, mask):
-        """Give the states (n, d)."""
+        """Return the states (n, d)."""
         return self.dropout((self.inputs[ids] * mask[..., None]).sum(1) / self.max_length)
 
     def item_table(self):
-        """Give the output vectors (K, d)."""
+        """Return the output vectors (K, d)."""
         return self.outputs
 
 
@@ -65,7 +65,7 @@ def random_model(random, *, num_items, dim=8, max_length=5):
 
 
 def constant_model(scores, *, max_length=5):
-    """Give every history the same scores."""
+    """Return every history the same scores."""
     scores = np.asarray(scores, float)
     model = AverageModel(np.zeros((len(scores), 1)), scores[:, None], max_length=max_length)
     model.predict = lambda ids, mask: torch.ones(len(ids), 1)

@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 
 import budgetrec as library
-from budgetrec.evaluation.validation import validate
-from budgetrec.runs import Run
+from budgetrec.ranking.validation import validate
+from budgetrec.runs.run import Run
 
 
 @pytest.fixture
 def run_folder(runs, tmp_path):
-    """Give a copy of a run that a test may write into."""
+    """Return a copy of a run that a test may write into."""
     return shutil.copytree(runs.folders[4, 0], tmp_path / "run")
 
 

@@ -9,8 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budgetrec.build import build_model, build_objective
-from budgetrec.config import RunConfig
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
 from budgetrec.memory import StepMemory, measure_overhead
@@ -19,7 +17,9 @@ from budgetrec.memory.rehearsal import Stand, rehearse
 from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
 from budgetrec.memory.step import PARTS, _stand_in
 from budgetrec.memory.timeline import begin, record, stage, turn
-from budgetrec.steps import gather_in_place
+from budgetrec.settings.build import build_model, build_objective
+from budgetrec.settings.sections import RunConfig
+from budgetrec.stepping.gradients import gather_in_place
 
 LENGTHS = np.random.default_rng(0).integers(3, 50, 500)
 SMALL = {"dim": 16, "max_length": 50, "table_updates": "dense"}
@@ -160,8 +160,8 @@ def test_a_dry_run_needs_neither_the_catalogue_nor_minutes() -> None:
     code = """
 import resource, time
 import numpy as np
-import budgetrec.training
-from budgetrec.config import RunConfig
+import budgetrec.training.loop
+from budgetrec.settings.sections import RunConfig
 from budgetrec.memory import StepMemory
 before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
 config = RunConfig().replaced({"dim": 128, "table_updates": "dense"})

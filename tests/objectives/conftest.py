@@ -21,7 +21,7 @@ class Problem:
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor, Negatives, Tensor]:
-        """Give the arguments in order."""
+        """Return the arguments in order."""
         return self.hidden, self.targets, self.table, self.negatives, self.mask
 
 
@@ -52,7 +52,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 def value_and_gradients(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Give the loss and its gradient with respect to each input."""
+    """Return the loss and its gradient with respect to each input."""
     return (loss.detach(), *torch.autograd.grad(loss, inputs))
 
 

@@ -19,7 +19,7 @@ K = 50
 
 
 def setup(seed: int = 0, num_groups: int = 3, size: int = 4, dim: int = 8, num_negatives: int = 6):
-    """Give hidden, targets, table and uniform draws."""
+    """Return hidden, targets, table and uniform draws."""
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(num_groups, size, dim, generator=generator).requires_grad_()
     table = torch.randn(K, dim, generator=generator).requires_grad_()

@@ -22,7 +22,7 @@ N, LENGTH, DIM, K = 4, 5, 8, 60
 
 
 def batch(seed: int = 0):
-    """Give hidden (n, L, d), targets and mask (n, L), and a table."""
+    """Return hidden (n, L, d), targets and mask (n, L), and a table."""
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(N, LENGTH, DIM, generator=generator).requires_grad_()
     targets = torch.randint(K, (N, LENGTH), generator=generator)

@@ -25,13 +25,13 @@ from budgetrec.samplers import Negatives, Uniform
 
 
 def uniform_over(num_items: int, ids: Tensor) -> Negatives:
-    """Give draws that claim to be uniform."""
+    """Return draws that claim to be uniform."""
     log_q = torch.full((1, 1), -math.log(num_items))
     return Negatives(ids, log_q, log_q)
 
 
 def problem(seed: int = 0, num_items: int = 20, size: int = 6, dim: int = 4):
-    """Give hidden (1, m, d), targets (1, m) and a table."""
+    """Return hidden (1, m, d), targets (1, m) and a table."""
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(1, size, dim, generator=generator)
     table = torch.randn(num_items, dim, generator=generator)

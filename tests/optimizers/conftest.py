@@ -26,7 +26,7 @@ ROW_SPARSE: dict[str, Callable[[list[nn.Parameter]], RowSparseOptimizer]] = {
 
 
 def random_table(seed: int = 0, num_items: int = NUM_ITEMS, dim: int = DIM) -> nn.Parameter:
-    """Give a table of normal numbers."""
+    """Return a table of normal numbers."""
     return nn.Parameter(torch.randn(num_items, dim, generator=torch.Generator().manual_seed(seed)))
 
 

@@ -23,7 +23,7 @@ class Model(nn.Module):
             nn.init.normal_(parameter, generator=generator)
 
     def loss(self, ids: torch.Tensor, step: int) -> torch.Tensor:
-        """Give a number that depends on the rows and, from step 7 on, on the late parameter."""
+        """Return a number that depends on the rows and, from step 7 on, on the late parameter."""
         out = self.layer(self.items(ids)).tanh()
         return (out * self.late if step >= 7 else out).square().sum()
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from budgetrec.cli import run
-from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.models import SequenceModel
@@ -22,7 +21,8 @@ from budgetrec.planner.figures import draw_plan
 from budgetrec.planner.kinds import possible_kinds
 from budgetrec.planner.making import Data, Planner, plan_with_search
 from budgetrec.planner.seconds import StepSeconds
-from budgetrec.runs import Run
+from budgetrec.runs.run import Run
+from budgetrec.settings.sections import RunConfig
 
 SECONDS = StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing="batch")
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.3, "lean": False}
@@ -51,7 +51,7 @@ def test_a_plan_has_everything_that_was_promised(planned):
 
 def test_a_plan_is_followed_by_training(planned, dataset, tmp_path):
     """The settings of a plan train as they are, and the plan lies in the run's folder."""
-    from budgetrec.training import train
+    from budgetrec.training.loop import train
 
     config = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1, "steps": 3})
     run_made = train(dataset, tmp_path / "run", config, plan=planned.plan)
@@ -72,7 +72,7 @@ def test_the_figure_shows_both_points(planned):
 def test_no_budget_crashes_the_planner_or_is_exceeded(planned, budget, goal, margin):
     """Any bytes give a plan that fits by its own model, or one sentence."""
     planner = copy.copy(planned.planner)
-    planner.kinds = [planner.kinds[0], planner.kinds[-1]]  # a set a sequence, and the full softmax
+    planner.kinds = [planner.kinds[0], planner.kinds[-1]]  # one set per sequence, and the full softmax
     planner.request = dataclasses.replace(planner.request, budget_bytes=budget, goal=goal, margin=margin)
     try:
         made = planner.plan(planned.search.constants, planned.search.gradient, {}).plan
@@ -234,11 +234,11 @@ class Mine(SequenceModel):
         self.network = nn.GRU(8, 8, batch_first=True)
 
     def forward(self, ids, mask):
-        """Give states."""
+        """Return states."""
         return self.network(self.table(ids))[0]
 
     def item_vectors(self, ids):
-        """Give rows of the table."""
+        """Return rows of the table."""
         return self.table(ids)
 
 

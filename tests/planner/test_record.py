@@ -75,7 +75,7 @@ def test_every_plan_can_be_shown(plan):
 
 @pytest.fixture
 def plan():
-    """Give a plan with round numbers."""
+    """Return a plan with round numbers."""
     return Plan(
         batch_size=32,
         num_negatives=512,

@@ -20,7 +20,7 @@ FULL = Kind(objective="full-softmax", sharing="batch", lean=True, table_updates=
 
 
 def make_search(**changes):
-    """Give a search over two ways of sharing and the full softmax, with round numbers."""
+    """Return a search over two ways of sharing and the full softmax, with round numbers."""
 
     def count(kind, per_logit):
         def total(n, k, micro_batches):

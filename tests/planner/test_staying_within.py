@@ -7,21 +7,21 @@ import signal
 import pytest
 import torch
 
-from budgetrec.checkpoint import load_checkpoint
-from budgetrec.config import RunConfig
 from budgetrec.errors import ArgumentError, TrainingError
 from budgetrec.memory.budget import MemoryWatch
 from budgetrec.planner import plan
-from budgetrec.runs import LAST
-from budgetrec.stepper import Stepper
-from budgetrec.tracking import Watcher
-from budgetrec.training import resume, train
+from budgetrec.runs.checkpoint import load_checkpoint
+from budgetrec.runs.run import LAST
+from budgetrec.settings.sections import RunConfig
+from budgetrec.stepping.stepper import Stepper
+from budgetrec.training.loop import resume, train
+from budgetrec.training.tracking import Watcher
 
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "batch_size": 32, "num_negatives": 16, "dropout": 0.0}
 
 
 def config(**settings):
-    """Give small settings, some of them changed."""
+    """Return small settings, some of them changed."""
     return RunConfig().replaced({**SMALL, **settings})
 
 

@@ -23,7 +23,7 @@ class Layer:
     log_q: np.ndarray | None = None
 
     def sample(self, *, positions=None, generator=None, num_groups=16):
-        """Give the sample of all targets, or of `positions` of each sequence."""
+        """Return the sample of all targets, or of `positions` of each sequence."""
         lengths = np.bincount(self.sequences)
         rows = np.arange(len(self.targets))
         if positions is not None:
@@ -39,7 +39,7 @@ class Layer:
         )
 
     def catalogue(self, sample, *, max_classes=10**6, seed=0):
-        """Give the classes a probe looks at."""
+        """Return the classes a probe looks at."""
         return Catalogue.of(
             torch.from_numpy(self.table),
             None if self.log_q is None else torch.from_numpy(self.log_q),
@@ -55,7 +55,7 @@ class Layer:
         return measure_leading(sum_products(sample, catalogue), catalogue)
 
     def for_theory(self):
-        """Give the same as theory takes it."""
+        """Return the same as theory takes it."""
         num_items = len(self.table)
         log_q = np.full(num_items, -np.log(num_items)) if self.log_q is None else self.log_q
         return OutputLayer.of(

@@ -15,7 +15,7 @@ from budgetrec.models import Bert4Rec, SASRec, SequenceModel
 from budgetrec.probe import NoiseProbe, measure_noise
 from budgetrec.samplers import Popularity
 from budgetrec.theory.noise import predict_noise
-from budgetrec.training import train
+from budgetrec.training.loop import train
 
 NUM_ITEMS = 500
 
@@ -54,7 +54,7 @@ def probe(model, dataset) -> NoiseProbe:
 
 
 def sequences_of(model, dataset):
-    """Give states and targets of every training sequence, all positions."""
+    """Return states and targets of every training sequence, all positions."""
     batches = TrainingBatches(dataset, batch_size=64, max_length=model.max_length)
     found = []
     with torch.inference_mode():
@@ -204,7 +204,7 @@ class TinyGRU(SequenceModel):
         return self.gru(self.items(ids))[0]
 
     def item_vectors(self, ids):
-        """Give the embeddings."""
+        """Return the embeddings."""
         return self.items(ids)
 
 

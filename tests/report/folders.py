@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import tomli_w
 
-from budgetrec.environment import write_environment
+from budgetrec.display.tables import StudyTable, Text
+from budgetrec.runs.environment import write_environment
+from budgetrec.study.engine.outputs import BLUE, ORANGE, write_study
+from budgetrec.study.engine.scale import Scale
 from budgetrec.study.lognormal import draw_densities, study_lognormal
-from budgetrec.study.outputs import BLUE, ORANGE, write_study
-from budgetrec.study.scale import Scale
-from budgetrec.study.tables import StudyTable, Text
-from budgetrec.study.variance_figures import draw_noise
+from budgetrec.study.variance.figures import draw_noise
 
 PLAN: dict[str, Any] = {
     "batch_size": 64,
@@ -101,7 +101,7 @@ def make_run(
 
 
 def worded_plan(text: str) -> dict[str, Any]:
-    """Give a plan that says `text` wherever it has words."""
+    """Return a plan that says `text` wherever it has words."""
     return {
         **PLAN,
         "sharing": text,

@@ -27,7 +27,7 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Give the elements of pages whose texts are harmless."""
+    """Return the elements of pages whose texts are harmless."""
     root = tmp_path_factory.mktemp("plain")
     run = make_run(root / "run", plan=worded_plan("word"), text="word")
     study = make_study(root / "study", name="word", text="word", captioned=True)
@@ -109,5 +109,5 @@ def _parsed(folder):
 
 
 def _attributes(parsed):
-    """Give the names of attributes of each element that carries data."""
+    """Return the names of attributes of each element that carries data."""
     return [(tag, *sorted(attributes.keys() - {"class"})) for tag, attributes in parsed.elements]

@@ -13,7 +13,7 @@ from tests.report.parsing import parse
 
 @pytest.fixture
 def page(tmp_path):
-    """Give the page of a folder, parsed."""
+    """Return the page of a folder, parsed."""
 
     def make(folder):
         return parse(write_report(folder).read_text("utf-8"))

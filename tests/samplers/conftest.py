@@ -36,7 +36,7 @@ class Case:
     calls: int = 400
 
     def targets(self, num_groups: int, size: int, generator: torch.Generator) -> Tensor:
-        """Give the fixed targets, or draw some by popularity, as a stream of users would."""
+        """Return the fixed targets, or draw some by popularity, as a stream of users would."""
         if self.fixed_targets is not None:
             return self.fixed_targets.expand(num_groups, -1)
         drawn = torch.multinomial(UNIGRAM.exp(), num_groups * size, replacement=True, generator=generator)

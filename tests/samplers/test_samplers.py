@@ -27,7 +27,7 @@ from .conftest import COUNTS, NUM_ITEMS, UNIGRAM, chi_square_p_value
 
 
 def seeded(seed: int) -> torch.Generator:
-    """Give a generator of its own."""
+    """Return a generator of its own."""
     return torch.Generator().manual_seed(seed)
 
 

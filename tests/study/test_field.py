@@ -11,12 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from budgetrec.config import RunConfig
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.search import Search
 from budgetrec.planner.seconds import StepSeconds
-from budgetrec.study.field import (
+from budgetrec.settings.sections import RunConfig
+from budgetrec.study.field.pages import describe_field, draw_field
+from budgetrec.study.field.results import judge_plan, rank_correlation, standard_error, summarise_field
+from budgetrec.study.field.study import (
     LARGEST,
     LEARNING_RATES,
     SMALLEST,
@@ -31,15 +33,13 @@ from budgetrec.study.field import (
     train_field,
     write_predicted,
 )
-from budgetrec.study.field_pages import describe_field, draw_field
-from budgetrec.study.field_results import judge_plan, rank_correlation, standard_error, summarise_field
 from budgetrec.theory.noise import NoiseConstants
 
 PLAN = "planned-full-8"
 
 
 def curve(last, *, seconds=100.0, examples=1000, start=8.0):
-    """Give a loss that falls straight from `start` to `last`."""
+    """Return a loss that falls straight from `start` to `last`."""
     shares = np.array([0.0, 0.5, 1.0])
     return pl.DataFrame(
         {
@@ -54,7 +54,7 @@ def curve(last, *, seconds=100.0, examples=1000, start=8.0):
 
 
 def allocation(name, *, score=1.0, n=8, k=64, sharing="batch", objective="sampled-softmax", step_seconds=0.1):
-    """Give what might be predicted of an allocation."""
+    """Return what might be predicted of an allocation."""
     return Allocation(
         allocation=name,
         batch_size=n,

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from budgetrec.cli import run
-from budgetrec.study.engines import running
+from budgetrec.study.engine.frame import Request
+from budgetrec.study.engine.grid import Grid
+from budgetrec.study.engine.scale import EngineName, Scale
+from budgetrec.study.engine.workers import running
 from budgetrec.study.everything import STUDIES
-from budgetrec.study.frame import Request
-from budgetrec.study.grid import Grid
-from budgetrec.study.scale import EngineName, Scale
 
 NAMES = ("lognormal", "variance", "synthetic", "timing", "table")
 
@@ -25,13 +25,13 @@ def _json(capsys, *arguments):
 
 
 def _values(folder: Path) -> dict[str, object]:
-    """Give what must not depend on who ran the cells, by key."""
+    """Return what must not depend on who ran the cells, by key."""
     return {path.stem: json.loads(path.read_text())["values"] for path in folder.glob("cells/*.json")}
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """Give the folder of `reproduce all --scale smoke`, run once."""
+    """Return the folder of `reproduce all --scale smoke`, run once."""
     folder = tmp_path_factory.mktemp("study") / "all"
     assert run(["reproduce", "all", "--scale", "smoke", "-o", str(folder)]) == 0
     return folder
@@ -57,7 +57,7 @@ def test_a_second_run_of_all_runs_no_cell_and_writes_the_same(everything, capsys
     def refuse(*given: object) -> str:
         raise AssertionError("a cell was run again")
 
-    monkeypatch.setattr("budgetrec.study.engines.run_cell", refuse)
+    monkeypatch.setattr("budgetrec.study.engine.workers.run_cell", refuse)
     result = _json(capsys, "all", "-o", everything)
     assert [each["study"] for each in result["studies"]] == list(NAMES)
     assert {path: path.read_text() for path in everything.rglob("*.csv")} == before

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budgetrec.study.paired import compare_pairs
-from budgetrec.study.published import ALLOCATIONS, DATASETS, LEARNING_RATES, OPTIMIZERS, printed
-from budgetrec.study.table_comparisons import compare, tell
-from budgetrec.study.table_firsts import find_firsts, firsts_table, tell_firsts
-from budgetrec.study.tables import StudyTable, Text
+from budgetrec.display.tables import StudyTable, Text
+from budgetrec.study.engine.paired import compare_pairs
+from budgetrec.study.table.comparisons import compare, tell
+from budgetrec.study.table.firsts import find_firsts, firsts_table, tell_firsts
+from budgetrec.theory.paper.published import ALLOCATIONS, DATASETS, LEARNING_RATES, OPTIMIZERS, printed
 
 
 def test_a_table_is_markdown_and_latex():
@@ -65,7 +65,7 @@ def test_the_printed_numbers_are_complete():
 
 
 def _runs(*, second: float, seeds=(0, 1, 2)):
-    """Give runs of two allocations with either loss; corrected ones score `second` more in NDCG."""
+    """Return runs of two allocations with either loss; corrected ones score `second` more in NDCG."""
     return pl.DataFrame(
         [
             {

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from budgetrec.study.variance import Grid, Setting, study_setting
+from budgetrec.study.variance.study import Grid, Setting, study_setting
 
 GRID = Grid(
     num_items=5000,

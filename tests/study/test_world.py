@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import torch
 
-from budgetrec.study.synthetic import PLANS, configurations, evaluation_steps, make_cell
-from budgetrec.study.world import SyntheticWorld, WorldSettings, _draw_targets, open_world
+from budgetrec.study.synthetic.study import PLANS, configurations, evaluation_steps, make_cell
+from budgetrec.study.synthetic.world import SyntheticWorld, WorldSettings, _draw_targets, open_world
 
 SETTINGS = WorldSettings(
     num_examples=2000, num_validation=4000, num_items=300, dim=16, logit_scale=2.0, seed=3

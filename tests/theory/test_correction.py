@@ -87,7 +87,7 @@ def test_the_bias_left_is_the_predicted_one():
 
 
 def _minimiser(p, shares, *, shift):
-    """Give the softmax of the scores with the least expected loss; the loss is exact, over all draws.
+    """Return the softmax of the scores with the least expected loss; the loss is exact, over all draws.
 
     `shares` gives for each positive the counts of its negatives by class, (m, K), and their chances, (m,).
     """
@@ -106,7 +106,7 @@ def _minimiser(p, shares, *, shift):
 
 
 def _subsets(num_items, num_negatives):
-    """Give every set of distinct negatives for each positive, all as likely."""
+    """Return every set of distinct negatives for each positive, all as likely."""
     for positive in range(num_items):
         others = [item for item in range(num_items) if item != positive]
         chosen = list(itertools.combinations(others, num_negatives))
@@ -117,7 +117,7 @@ def _subsets(num_items, num_negatives):
 
 
 def _multisets(num_items, num_negatives):
-    """Give every count of negatives drawn with replacement from the other three classes."""
+    """Return every count of negatives drawn with replacement from the other three classes."""
     one, two = (part.ravel() for part in np.mgrid[: num_negatives + 1, : num_negatives + 1])
     drawn = np.stack([one, two, num_negatives - one - two], axis=1)[one + two <= num_negatives]
     chances = scipy.stats.multinomial(num_negatives, [1 / 3] * 3).pmf(drawn)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError
-from budgetrec.study.variance import Setting, World
+from budgetrec.study.variance.study import Setting, World
 from budgetrec.theory.constants import OutputLayer, measure_constants, pair_products
 from budgetrec.theory.gaussian import gaussian_constants
 from budgetrec.theory.moments import Target, quadrature_nodes, shared_products, target_moments

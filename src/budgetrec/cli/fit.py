@@ -26,7 +26,7 @@ _NOT_TAKEN = {"inputs", "output", "overwrite", "as_json", "seed"}  # they are of
 
 
 def with_preparing(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of `budgetrec prepare`, which it receives as `preparing`."""
+    """Return a command the flags of `budgetrec prepare`, which it receives as `preparing`."""
     flags = [item for name, item in inspect.signature(prepare).parameters.items() if name not in _NOT_TAKEN]
     own = [item for item in inspect.signature(command).parameters.values() if item.name != "preparing"]
 

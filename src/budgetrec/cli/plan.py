@@ -135,7 +135,11 @@ def print_plan(plan: "Plan") -> None:
     """Print a plan for people: what was chosen, what it takes, what lost, and why."""
     from budgetrec.planner.tables import candidate_rows, format_seconds, memory_rows, noise_rows
 
-    sharing = {"batch": "one set for the batch", "sequence": "a set a sequence", "target": "a set a target"}
+    sharing = {
+        "batch": "one set for the batch",
+        "sequence": "one set per sequence",
+        "target": "one set per target",
+    }
     negatives = (
         "every item scored"
         if plan.objective == "full-softmax"

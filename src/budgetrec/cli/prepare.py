@@ -91,7 +91,7 @@ def prepare(
 
 
 def prepare_options(**flags: Any) -> dict[str, Any]:
-    """Give what `budgetrec.prepare` is called with for the flags of the command."""
+    """Return what `budgetrec.prepare` is called with for the flags of the command."""
     from budgetrec.data.cleaning import Cleaning
     from budgetrec.data.columns import Columns
 

@@ -38,7 +38,7 @@ def recommend(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Give each user the items that the best weights of a run score highest after all the user has had."""
+    """Return each user the items that the best weights of a run score highest after all the user has had."""
     if output is not None and output.suffix.lower() not in (".parquet", ".csv"):
         raise ArgumentError(f"{output} is neither .parquet nor .csv. Name it as one of them.")
     if output is not None and output.exists():
@@ -66,8 +66,7 @@ def recommend(
 
 
 def _write(found: "pl.DataFrame", output: Path) -> None:
-    from budgetrec.checkpoint import write_whole
-    from budgetrec.files import write_parquet
+    from budgetrec.files import write_parquet, write_whole
 
     if output.suffix.lower() == ".csv":
         write_whole(output, lambda path: path.write_text(found.write_csv(), "utf-8"))

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import counted, print_json, stdout
-from budgetrec.study.scale import EngineName, Scale
+from budgetrec.study.engine.scale import EngineName, Scale
 
 if TYPE_CHECKING:
-    from budgetrec.study.frame import Finished
+    from budgetrec.study.engine.frame import Finished
 
 reproduce = typer.Typer(
     help="Run the paper's studies and draw their figures; what was interrupted goes on where it was.",
@@ -97,10 +97,10 @@ def _run(
     json: bool,
 ) -> None:
     from budgetrec.errors import ArgumentError
-    from budgetrec.study.datasets import parse_data
-    from budgetrec.study.engines import running
+    from budgetrec.study.engine.datasets import parse_data
+    from budgetrec.study.engine.frame import Request, run_study
+    from budgetrec.study.engine.workers import running
     from budgetrec.study.everything import STUDIES, run_everything
-    from budgetrec.study.frame import Request, run_study
 
     if not 0 <= seed < 2**31:
         raise ArgumentError(f"seed is {seed}; pass an integer from 0 to 2^31 - 1.")
@@ -156,9 +156,9 @@ def reproduce_trained_noise(
 ) -> None:
     """Measure the gradient noise of a trained model's output layer, and compare it with the law."""
     from budgetrec.files import new_folder
-    from budgetrec.runs import Run
-    from budgetrec.study.outputs import FILES, write_study
-    from budgetrec.study.trained import count_cells, study_trained
+    from budgetrec.runs.run import Run
+    from budgetrec.study.engine.outputs import FILES, write_study
+    from budgetrec.study.variance.trained import count_cells, study_trained
 
     opened = Run.open(run)
     settings = {"study": "trained-noise", "scale": scale.value, "seed": seed, "run": opened.config.to_dict()}

@@ -11,10 +11,10 @@ import typer
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stderr, stdout, training_bar
-from budgetrec.config import RunConfig, all_settings, read_toml
 from budgetrec.errors import ArgumentError, ConfigError, TrainingError
-from budgetrec.presets import PRESETS, preset
-from budgetrec.tracking import Watcher
+from budgetrec.settings.presets import PRESETS, preset
+from budgetrec.settings.sections import RunConfig, all_settings, read_toml
+from budgetrec.training.tracking import Watcher
 
 Preset = Annotated[
     str | None, typer.Option("--preset", help=f"Start from these settings: {', '.join(PRESETS)}.")
@@ -34,7 +34,7 @@ ItemFeatures = Annotated[
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a flag for every setting, so that flags, keys and fields cannot drift apart.
+    """Return a command a flag for every setting, so that flags, keys and fields cannot drift apart.
 
     A flag that is not given stays out of `settings`, the dictionary that the command receives. A setting that
     the command has a parameter of its own for is left to it.
@@ -107,7 +107,7 @@ def train(
         _refuse_with_resume({**given, "--item-features": item_features, "--overwrite": overwrite or None})
         if not (resume / "run.toml").is_file():  # before the slow start
             raise TrainingError(f"{resume} is not a run: it has no run.toml. Make one with budgetrec train.")
-        from budgetrec import training
+        from budgetrec.training import loop as training
 
         run = training.resume(resume, dataset=dataset, watcher=watcher, **settings)
     else:
@@ -136,8 +136,8 @@ def train(
         if not overwrite:
             check_free(output, overwrite=False, files=())
         opened = Dataset.open(dataset)  # before the slow start
-        from budgetrec import training
         from budgetrec.data.features import read_item_features
+        from budgetrec.training import loop as training
 
         features = None if item_features is None else read_item_features(item_features, opened)
         run = training.train(
@@ -168,7 +168,7 @@ def _dataset_of(path: Path) -> Path | None:
 
 
 def starting_config(preset_name: str | None, path: Path | None, *, has_features: bool) -> RunConfig:
-    """Give the settings that flags change: a preset's, then a file's, then the defaults."""
+    """Return the settings that flags change: a preset's, then a file's, then the defaults."""
     chosen = RunConfig()
     if preset_name is not None:
         chosen = chosen.replaced(preset(preset_name))

@@ -50,7 +50,7 @@ _TABLE_SUFFIXES = (
 
 
 def unwrap(path: Path, workspace: Path, report: Report) -> list[Path]:
-    """Give the plain files inside `path`, copied into `workspace` where it is a wrapper.
+    """Return the plain files inside `path`, copied into `workspace` where it is a wrapper.
 
     A plain file is given back as it is. The files of one Netflix archive (17,770 of them) are joined
     into one.
@@ -198,7 +198,7 @@ def _points_outside(name: str) -> bool:
 
 
 def _new_file(workspace: Path, name: str) -> Path:
-    """Give a path in the workspace that no other file has, keeping the name for the sake of messages."""
+    """Return a path in the workspace that no other file has, keeping the name for the sake of messages."""
     folder = workspace / f"unpacked-{sum(1 for _ in workspace.iterdir())}"
     folder.mkdir()
     return folder / name

@@ -97,7 +97,7 @@ class TrainingBatches:
         return int(self._lengths.sum()) - self.num_sequences
 
     def epoch(self, generator: torch.Generator, *, skip: int = 0) -> Iterator[Batch]:
-        """Give the batches of one epoch in the order that the generator draws; leave out the first `skip`.
+        """Return the batches of one epoch in the order that the generator draws; leave out the first `skip`.
 
         The order hangs on the generator's state at the call alone, so a run can be taken up in the middle.
         """
@@ -135,7 +135,7 @@ class TrainingBatches:
 def history_batches(
     dataset: Dataset, targets: Targets, *, batch_size: int, max_length: int
 ) -> Iterator[HistoryBatch]:
-    """Give the last `max_length` items before each target, shortest histories first."""
+    """Return the last `max_length` items before each target, shortest histories first."""
     for rows, ids, mask in windows_before(
         dataset, targets.begins, targets.places, batch_size=batch_size, max_length=max_length
     ):
@@ -156,7 +156,7 @@ def windows_before(
     batch_size: int,
     max_length: int,
 ) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
-    """Give the last `max_length` items of `items[begin:end]` as ids and mask (n, width), shortest first.
+    """Return the last `max_length` items of `items[begin:end]` as ids and mask (n, width), shortest first.
 
     With them come the places of these sequences among those given.
     """
@@ -180,7 +180,7 @@ def _check_sizes(**sizes: int) -> None:
 def _windows(
     dataset: Dataset, max_length: int, *, every: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.unsignedinteger[Any]]]:
-    """Give begin and length of each window of at most `max_length` + 1 items that holds a target."""
+    """Return begin and length of each window of at most `max_length` + 1 items that holds a target."""
     begins, ends = dataset.train_ranges()
     num_targets = np.maximum(ends - begins - 1, 0)
     per_sequence = -(-num_targets // max_length) if every else np.minimum(num_targets, 1)

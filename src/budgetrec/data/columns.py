@@ -29,7 +29,7 @@ class Columns:
 def choose_columns(
     found: list[str], asked: Columns, shown: Path | str, *, with_time: bool, with_ratings: bool
 ) -> dict[str, str]:
-    """Give the column of each role: the one asked for, or the first with a usual name."""
+    """Return the column of each role: the one asked for, or the first with a usual name."""
     normal = {_normalise(name): name for name in reversed(found)}
     chosen = {}
     for role in ("user", "item", "time", "rating"):

@@ -40,14 +40,14 @@ class Truth:
     def cluster_probabilities(
         self, users: NDArray[np.int64], last_items: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Give (n, C): where each user goes next, given the last item."""
+        """Return (n, C): where each user goes next, given the last item."""
         moves = self.transitions[self.cluster_of[last_items]]
         return (1 - self.taste_weight) * moves + self.taste_weight * self.tastes[users]
 
     def item_probabilities(
         self, users: NDArray[np.int64], last_items: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Give (n, K): what each user takes next if nothing had been taken yet."""
+        """Return (n, K): what each user takes next if nothing had been taken yet."""
         clusters = self.cluster_probabilities(users, last_items)
         return np.asarray(clusters[:, self.cluster_of] * self.popularity)
 
@@ -144,7 +144,7 @@ def generate_events(truth: Truth, *, num_rows: int, seed: int) -> pl.DataFrame:
 
 
 def item_features(truth: Truth, *, seed: int, width: int = 16) -> pl.DataFrame:
-    """Give a vector for each item: a noisy image of its cluster, and its popularity in the last place."""
+    """Return a vector for each item: a noisy image of its cluster, and its popularity in the last place."""
     random = np.random.default_rng([seed, 2])
     centres = random.normal(size=(len(truth.transitions), width - 1))
     vectors = centres[truth.cluster_of] + 0.1 * random.normal(size=(len(truth.cluster_of), width - 1))

@@ -74,7 +74,7 @@ def encode(frame: pl.DataFrame, time_unit: str) -> Events:
 
 
 def _number(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series]:
-    """Give ids numbers from 0 on; return the numbers and, for each number, its label."""
+    """Return ids numbers from 0 on; return the numbers and, for each number, its label."""
     if ids.dtype.is_integer():
         dense = _number_by_table(ids)
         if dense is not None:

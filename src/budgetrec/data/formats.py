@@ -49,7 +49,7 @@ def recognise(path: Path, *, header: bool) -> str:
 
 
 def check_text(path: Path) -> str:
-    """Give the first line of a text file, or say that it is none."""
+    """Return the first line of a text file, or say that it is none."""
     with path.open("rb") as file:
         return _first_line(path, file.read(_HEAD_BYTES))
 

@@ -24,7 +24,7 @@ def are_plain_numbers(labels: pl.Series) -> bool:
 
 
 def as_label(column: pl.Expr, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
-    """Give a column of ids as int64 or as categories, whatever type the file has."""
+    """Return a column of ids as int64 or as categories, whatever type the file has."""
     if found == wanted:
         return column
     if found.is_integer() and found != pl.UInt64:

@@ -14,7 +14,7 @@ _BLOCK_ROWS = 1 << 14  # small enough for a processor's cache and for keys of 63
 def sort_into_sequences(
     users: NDArray[np.int32], items: NDArray[np.int32], times: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64] | None]:
-    """Give the columns in order of user, time and place in the source; the given ones are overwritten.
+    """Return the columns in order of user, time and place in the source; the given ones are overwritten.
 
     Sorting plain 64-bit numbers is several times faster than sorting rows by two columns, and blocks that fit
     the processor's cache are faster than the whole. So rows are brought together by user first, if they are

@@ -156,7 +156,7 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
 
 
 def describe_source(files: list[Path], stop: threading.Event | None = None) -> dict[str, Any]:
-    """Give names, size and SHA-256: that of the file, or of the list of the files' own for several.
+    """Return names, size and SHA-256: that of the file, or of the list of the files' own for several.
 
     Setting `stop` ends the reading early, when nobody waits for the result any more.
     """
@@ -177,7 +177,7 @@ def describe_source(files: list[Path], stop: threading.Event | None = None) -> d
 
 
 def _offsets(users: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Give where each user's rows begin, and the end of all."""
+    """Return where each user's rows begin, and the end of all."""
     return np.concatenate([[0], np.flatnonzero(users[1:] != users[:-1]) + 1, [len(users)]])
 
 
@@ -212,7 +212,7 @@ def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDA
 
 
 def _by_label(labels: pl.Series) -> NDArray[np.int64]:
-    """Give the order of labels: plain numbers by size, then text by its letters."""
+    """Return the order of labels: plain numbers by size, then text by its letters."""
     if labels.dtype == pl.String:
         plain = pl.when(pl.col("label").str.contains(PLAIN_NUMBER)).then(pl.col("label")).cast(pl.Int64)
         frame = pl.DataFrame({"label": labels}).with_columns(number=plain)

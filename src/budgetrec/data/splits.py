@@ -38,7 +38,7 @@ class Rows:
     num_items: int
 
     def users(self) -> NDArray[np.int64]:
-        """Give the sequence that each row belongs to."""
+        """Return the sequence that each row belongs to."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
@@ -46,7 +46,7 @@ class Split(Protocol):
     """A way to split; `describe` goes into dataset.json."""
 
     def parts(self, rows: Rows) -> Parts:
-        """Give each row its part."""
+        """Return each row its part."""
 
     def describe(self) -> dict[str, Any]:
         """Tell the split's name and settings."""
@@ -60,7 +60,7 @@ class LeaveOneOut:
     """
 
     def parts(self, rows: Rows) -> Parts:
-        """Give each row its part."""
+        """Return each row its part."""
         parts = np.full(len(rows.items), Part.TRAIN, np.int8)
         ends = rows.offsets[1:][np.diff(rows.offsets) >= 3]
         parts[ends - 2] = Part.VALIDATION_TARGET
@@ -93,7 +93,7 @@ class Temporal:
             raise ArgumentError(f"seed is {self.seed}. Pass 0 or more.")
 
     def parts(self, rows: Rows) -> Parts:
-        """Give each row its part."""
+        """Return each row its part."""
         late = _test_period(rows, self.test_share)
         users = rows.users()
         num_users = len(rows.offsets) - 1
@@ -132,7 +132,7 @@ class TemporalUsers:
         _check_share("test_share", self.test_share)
 
     def parts(self, rows: Rows) -> Parts:
-        """Give each row its part."""
+        """Return each row its part."""
         late = _test_period(rows, self.test_share)
         users = rows.users()
         held_out = np.zeros(len(rows.offsets) - 1, bool)

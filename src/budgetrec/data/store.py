@@ -86,15 +86,15 @@ class Dataset:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def train_ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give where the training part of each sequence begins and ends in `items`."""
+        """Return where the training part of each sequence begins and ends in `items`."""
         return self.offsets[:-1], self.train_stops
 
     def validation(self) -> Targets:
-        """Give what is to be predicted for validation."""
+        """Return what is to be predicted for validation."""
         return self._targets(self.validation_targets)
 
     def test(self) -> Targets:
-        """Give what is to be predicted for the test."""
+        """Return what is to be predicted for the test."""
         return self._targets(self.test_targets)
 
     def _targets(self, places: NDArray[np.int64]) -> Targets:

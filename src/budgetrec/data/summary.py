@@ -9,7 +9,7 @@ from budgetrec.data.store import Dataset
 
 
 def summarise(dataset: Dataset) -> dict[str, Any]:
-    """Give histograms over powers of two, and the share of the commonest items."""
+    """Return histograms over powers of two, and the share of the commonest items."""
     counts = np.sort(dataset.train_counts)[::-1]
     total = max(int(counts.sum()), 1)
     top = {f"top_{share}_percent": _top_share(counts, share, total) for share in (1, 10, 50)}

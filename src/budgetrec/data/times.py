@@ -38,7 +38,7 @@ class TimeParser:
 
 
 def parsers_of_text(column: str) -> Iterator[TimeParser]:
-    """Give the ways to read a column of text, the fastest first."""
+    """Return the ways to read a column of text, the fastest first."""
     yield TimeParser(pl.Int64(), pl.col(column).cast(pl.Int64, strict=False), None)
     yield TimeParser(pl.Float64(), _from_float(pl.col(column).cast(pl.Float64, strict=False)), None)
     for date_format in _DATE_FORMATS:
@@ -48,7 +48,7 @@ def parsers_of_text(column: str) -> Iterator[TimeParser]:
 
 
 def parser_of_type(column: str, dtype: pl.DataType) -> TimeParser | None:
-    """Give the way to read a typed column, or None where it is text or nothing of time."""
+    """Return the way to read a typed column, or None where it is text or nothing of time."""
     values = pl.col(column)
     if dtype.is_integer():
         return TimeParser(dtype, values.cast(pl.Int64, strict=False), None)

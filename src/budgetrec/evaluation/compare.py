@@ -14,7 +14,7 @@ from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.evaluate import LOSSES, Evaluation, evaluate
 from budgetrec.evaluation.intervals import Difference, compare_seeds, compare_users, t_interval
-from budgetrec.runs import Run, features_hash
+from budgetrec.runs.run import Run, features_hash
 
 # What is tested; the loss of the part comes last.
 TESTED = ("ndcg@10", "hit_rate@10", "mrr")
@@ -39,7 +39,7 @@ class Comparison:
     curves: pl.DataFrame
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the tables for JSON."""
+        """Return the tables for JSON."""
         return {
             "part": self.part,
             "ties": "pessimistic",
@@ -64,7 +64,7 @@ class _Entry:
     evaluation: Evaluation
 
     def values(self, metric: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Give the per-user values of a metric."""
+        """Return the per-user values of a metric."""
         column = "loss" if metric == LOSSES[self.evaluation.part] else metric
         return self.evaluation.per_user[column].to_numpy()
 
@@ -176,7 +176,7 @@ def _varied(entries: list[_Entry]) -> list[str]:
 
 
 def varied_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Give the settings in which any two runs differ."""
+    """Return the settings in which any two runs differ."""
     names = dict.fromkeys(name for own in settings for name in own)
     return [name for name in names if len({repr(own.get(name)) for own in settings}) > 1]
 

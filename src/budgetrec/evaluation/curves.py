@@ -23,7 +23,7 @@ AXES = {"steps": "step", "examples": "examples", "seconds": "seconds"}
 
 
 def area(places: Floats, losses: Floats) -> float:
-    """Give the area under a loss that is linear between the places where it was measured.
+    """Return the area under a loss that is linear between the places where it was measured.
 
     >>> area(np.array([0.0, 2.0, 6.0]), np.array([8.0, 4.0, 3.0]))  # 2 * 6 + 4 * 3.5
     26.0
@@ -55,12 +55,12 @@ def mean_loss(places: Floats, losses: Floats, horizon: float | None = None) -> f
 
 
 def common_horizons(runs: Sequence[pl.DataFrame]) -> dict[str, float]:
-    """Give for each axis how far the shortest of the runs goes."""
+    """Return for each axis how far the shortest of the runs goes."""
     return {axis: min(float(_curve(run, axis)[0][-1]) for run in runs) for axis in AXES}
 
 
 def summarise_curve(metrics: pl.DataFrame, horizons: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Give `aul_steps`, and `mean_loss_over_steps`, `..._examples`, `..._seconds` up to horizons.
+    """Return `aul_steps`, and `mean_loss_over_steps`, `..._examples`, `..._seconds` up to horizons.
 
     `aul_steps` is over the run's own steps; the means too, if no horizons are given.
     """

@@ -8,15 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from budgetrec.checkpoint import write_whole
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.curves import summarise_curve
 from budgetrec.evaluation.intervals import Interval, bootstrap_intervals
-from budgetrec.evaluation.metrics import check_cutoffs, list_metrics, per_user
-from budgetrec.evaluation.ranking import Ranking, rank_targets
-from budgetrec.files import write_parquet
-from budgetrec.runs import Run
+from budgetrec.files import write_parquet, write_whole
+from budgetrec.ranking.metrics import check_cutoffs, list_metrics, per_user
+from budgetrec.ranking.ranks import Ranking, rank_targets
+from budgetrec.runs.run import Run
 
 PARTS = ("test", "validation")
 CUTOFFS = (5, 10, 20)
@@ -45,7 +44,7 @@ class Evaluation:
     per_user: pl.DataFrame
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything but the table of users, for JSON."""
+        """Return everything but the table of users, for JSON."""
         return {
             "run": self.run,
             "part": self.part,
@@ -122,7 +121,7 @@ def evaluate(
 
 
 def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
-    """Give what the rows of a run say: its last `val_loss`, its areas, how long and how fast it trained."""
+    """Return what the rows of a run say: its last `val_loss`, its areas, how long and how fast it trained."""
     areas = summarise_curve(metrics)
     last = metrics.row(-1, named=True)
     seconds = last["seconds"]

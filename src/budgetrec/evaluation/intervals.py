@@ -44,7 +44,7 @@ class Difference:
 def bootstrap_intervals(
     values: Mapping[str, Floats], *, seed: int, num_resamples: int = _RESAMPLES
 ) -> dict[str, Interval]:
-    """Give percentile intervals of the means over users; all metrics see the same resamples.
+    """Return percentile intervals of the means over users; all metrics see the same resamples.
 
     Users are drawn with replacement, as many as there are, `num_resamples` times; the interval runs from the
     2.5th to the 97.5th percentile of the means.
@@ -102,7 +102,7 @@ def compare_seeds(first: Mapping[int, float], second: Mapping[int, float]) -> Di
 
 
 def t_interval(values: Floats) -> Interval:
-    """Give Student's interval of the mean of a few values."""
+    """Return Student's interval of the mean of a few values."""
     mean = float(np.mean(values))
     if len(values) < 2:
         raise ArgumentError("one value has no spread. Pass two or more.")
@@ -124,7 +124,7 @@ def _resampled_means(matrix: Floats, random: np.random.Generator, num_resamples:
 
 
 def _grouped(matrix: Floats, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """Give sums (units, metrics) and sizes (units,) of what is resampled: users, or random groups of them."""
+    """Return sums (units, metrics) and sizes (units,) of what is resampled: users or random groups."""
     if len(matrix) <= _MOST_UNITS:
         return matrix, np.ones(len(matrix))
     starts = np.arange(_MOST_UNITS) * len(matrix) // _MOST_UNITS
@@ -133,7 +133,7 @@ def _grouped(matrix: Floats, random: np.random.Generator) -> tuple[Floats, Float
 
 
 def _paired_p_value(differences: Floats) -> float:
-    """Give the two-sided p-value that the mean difference is 0; 1 when nothing differs."""
+    """Return the two-sided p-value that the mean difference is 0; 1 when nothing differs."""
     mean, error = float(differences.mean()), _standard_error(differences)
     if mean == 0 or len(differences) < 2:
         return 1.0

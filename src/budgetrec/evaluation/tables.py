@@ -26,7 +26,7 @@ class TextTable:
     num_words: int = 1
 
     def to_markdown(self) -> str:
-        """Give the table as Markdown with its title as a heading."""
+        """Return the table as Markdown with its title as a heading."""
         rule = ["---"] * self.num_words + ["---:"] * (len(self.columns) - self.num_words)
         lines = [f"| {' | '.join(_escaped(row))} |" for row in (self.columns, *self.rows)]
         lines.insert(1, f"|{'|'.join(rule)}|")
@@ -40,7 +40,7 @@ def how_measured(part: str, *, keep_seen: bool) -> str:
 
 
 def evaluation_table(evaluation: Evaluation) -> TextTable:
-    """Give a row for each measure and a column for each cut-off, averages with their intervals."""
+    """Return a row for each measure and a column for each cut-off, averages with their intervals."""
     rows = [
         (measure, *(_average(evaluation, f"{measure}@{cutoff}") for cutoff in evaluation.cutoffs), "")
         for measure in MEASURES
@@ -57,7 +57,7 @@ def evaluation_table(evaluation: Evaluation) -> TextTable:
 
 
 def training_table(evaluation: Evaluation) -> TextTable:
-    """Give what the rows of the run say, a line each."""
+    """Return what the rows of the run say, a line each."""
     training = evaluation.training
     rows = [(name.replace("_", " "), _number(name, training[name])) for name in training]
     return TextTable("Its training", ("", ""), rows)
@@ -70,7 +70,7 @@ def _average(evaluation: Evaluation, name: str) -> str:
 
 
 def comparison_tables(comparison: Comparison) -> list[TextTable]:
-    """Give the runs, the differences over users, and over seeds if there are groups of them."""
+    """Return the runs, the differences over users, and over seeds if there are groups of them."""
     tables = [_runs(comparison), _users(comparison.users)]
     if not comparison.seeds.is_empty():
         tables.append(_seeds(comparison.seeds))

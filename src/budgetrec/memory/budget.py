@@ -4,9 +4,9 @@ import gc
 
 import torch
 
-from budgetrec.evaluation.scorer import BLOCK_BYTES
 from budgetrec.memory.heap import trim_heap
 from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
+from budgetrec.ranking.scorer import BLOCK_BYTES
 
 _LEAST_BLOCK = 2**20
 _SHARE = 8  # of a small budget, evaluation takes at most one in so many for its scores
@@ -37,22 +37,22 @@ class MemoryWatch:
         self._peak = 0  # before the last reset
 
     def peak(self) -> int:
-        """Give the peak of the process, or of the device's tensors."""
+        """Return the peak of the process, or of the device's tensors."""
         self._peak = max(self._peak, peak_bytes(self.device))
         return self._peak
 
     def growth(self) -> int:
-        """Give what the run has added at most."""
+        """Return what the run has added at most."""
         return max(0, self.peak() - self._baseline)
 
     def excess(self) -> int:
-        """Give by how many bytes the run is above its budget since the peak was last forgotten, or 0."""
+        """Return by how many bytes the run is above its budget since the peak was last forgotten, or 0."""
         if self.budget_bytes is None:
             return 0
         return max(0, peak_bytes(self.device) - self._baseline - self.budget_bytes)
 
     def trim(self) -> None:
-        """Give the holes of the heap back before something else than a step needs memory, given a budget."""
+        """Give holes of the heap back before something other than a step needs memory, given a budget."""
         if self.budget_bytes is not None:
             trim_heap()
 

@@ -11,7 +11,7 @@ _BIN = 0.02  # items whose weights are alike to about so much are taken together
 
 
 def expected_distinct(draws: Floats, num_items: int) -> Floats:
-    """Give how many of `num_items` items so many uniform draws are expected to meet."""
+    """Return how many of `num_items` items so many uniform draws are expected to meet."""
     met: Floats = -num_items * np.expm1(-draws / num_items)
     return met
 
@@ -31,7 +31,7 @@ class Frequencies:
         return cls(np.bincount(places, weights) / numbers / weights.sum(), numbers)
 
     def expected_distinct(self, draws: Floats) -> Floats:
-        r"""Give $\sum_i 1 - (1 - q_i)^m$ for $m$ draws.
+        r"""Return $\sum_i 1 - (1 - q_i)^m$ for $m$ draws.
 
         >>> items = Frequencies.by_weight(np.array([1.0, 1.0, 2.0]))
         >>> items.expected_distinct(np.array(2.0))  # 7/16 + 7/16 + 3/4

@@ -10,7 +10,7 @@ from budgetrec.memory.features import Features
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
 from budgetrec.objectives.full_softmax import TILE_TARGETS
-from budgetrec.steps import Objective
+from budgetrec.stepping.gradients import Objective
 
 _NUM_RUNS = 12
 _LONGEST = 32
@@ -85,7 +85,7 @@ def _shape(sizes: Sizes) -> NDArray[np.float64]:
 
 
 def _cut(run: Rehearsed) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Give the bytes before the first part, what of it is kept, and the bytes of the part on top of that."""
+    """Return the bytes before the first part, what of them is kept, and what the part adds."""
     live, during = run.timeline.live, run.timeline.during
     first, last = np.flatnonzero(during != STAGES.index("batch"))[[0, -1]]
     kept = live[first - 1]
@@ -128,7 +128,7 @@ def _for_two_blocks(
     targets_share: float,
     share: float,
 ) -> int:
-    """Give the bytes with which a lean objective works in two blocks, the first with `share` of the work."""
+    """Return the block bytes for which lean mode takes two blocks, the first with `share` of the work."""
     num_targets = max(1, round(float(lengths.sum()) * targets_share))
     if features.sharing == "sequence":  # three or four groups, two of them in a block
         size = max(1.0, float(lengths.max()) * targets_share)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from budgetrec.evaluation.ranking import NextItemModel, evaluating
-from budgetrec.evaluation.scorer import tile_shape
 from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.timeline import Timeline, record
+from budgetrec.ranking.ranks import NextItemModel, evaluating
+from budgetrec.ranking.scorer import tile_shape
 
 # What histories of many widths leave in the heap, in activations of the widest whose tensors lie there:
 # fitted to benchmarks/memory.py, where it is from 3 to 7.
@@ -29,7 +29,7 @@ class EvaluationLaws:
     def total(
         self, *, num_items: int, dim: int, batch_size: int, length: int, block_bytes: int, num_targets: int
     ) -> float:
-        """Give the peak of ranking so many targets, `batch_size` histories of `length` encoded at once."""
+        """Return the peak of ranking so many targets, `batch_size` histories of `length` encoded at once."""
         users, width = tile_shape(num_items, 4, block_bytes)
         own = 0 if width == num_items else 4 * width * dim  # the targets' own vectors, as a tile
         table = np.array([1.0, num_items])

@@ -29,7 +29,7 @@ class Features:
     frequencies: Frequencies | None = None  # of draws; None where all items are alike
 
     def distinct(self, draws: Floats) -> Floats:
-        """Give how many items so many draws are expected to meet."""
+        """Return how many items so many draws are expected to meet."""
         if self.frequencies is None:
             return expected_distinct(draws, self.num_items)
         return self.frequencies.expected_distinct(draws)
@@ -41,13 +41,13 @@ class Features:
         return groups[self.sharing] * num_negatives if self.sharing else np.zeros_like(sequences)
 
     def of_batch(self, shape: Floats, num_negatives: Floats) -> Floats:
-        """Give features (..., F) of what exists once a batch: ids, masks and draws."""
+        """Return features (..., F) of what exists once a batch: ids, masks and draws."""
         shape, num_negatives = _broadcast(shape, num_negatives)
         columns = [np.ones(shape.shape[:-1]), *np.moveaxis(shape, -1, 0), self.slots(shape, num_negatives)]
         return np.stack(columns, -1)
 
     def of_part(self, shape: Floats, num_negatives: Floats, distinct: Floats | None = None) -> Floats:
-        """Give features (..., F) of what exists once a part; `distinct` items meet its targets."""
+        """Return features (..., F) of what exists once a part; `distinct` items meet its targets."""
         shape, num_negatives = _broadcast(shape, num_negatives)
         sequences, _, places, targets = np.moveaxis(shape, -1, 0)
         columns = [np.ones(shape.shape[:-1]), *np.moveaxis(shape, -1, 0)]
@@ -80,7 +80,7 @@ class Features:
 def _block(
     groups: Floats, size: Floats, num_negatives: Floats, dim: int, block_bytes: int
 ) -> tuple[Floats, Floats]:
-    """Give the negatives and logits of one block, as `objectives.scoring` cuts them."""
+    """Return the negatives and logits of one block, as `objectives.scoring` cuts them."""
     num_negatives = np.maximum(num_negatives, 1)
     group_step = np.maximum(1, block_bytes // ((size + dim) * num_negatives * 4))
     columns = np.where(group_step > 1, size, np.maximum(1, block_bytes // (num_negatives * 4)))

@@ -26,7 +26,7 @@ class Fixed:
 
 
 def item_tables(model: nn.Module) -> list[nn.Parameter]:
-    """Give the trained tables of item vectors."""
+    """Return the trained tables of item vectors."""
     return [part.weight for part in model.modules() if isinstance(part, ItemTable)]
 
 
@@ -48,7 +48,7 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
 
 
 def _state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
-    """Give the state of a parameter (R, dim) in its own bytes, counters apart."""
+    """Return the state of a parameter (R, dim) in its own bytes, counters apart."""
     stand_in = nn.Parameter(torch.zeros(8, dim))
     stand_in.grad = _touch(stand_in, 1) if sparse else torch.zeros(8, dim)
     (optimizer,) = make([], [stand_in]) if sparse else make([stand_in], [])

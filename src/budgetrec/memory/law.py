@@ -22,12 +22,12 @@ class Law:
     coefficients: Floats
 
     def peaks(self, features: Floats) -> Floats:
-        """Give the most bytes in use, (...), for features (..., F)."""
+        """Return the most bytes in use, (...), for features (..., F)."""
         totals: Floats = (features @ self.coefficients.sum(1).T).max(-1)
         return totals
 
     def kinds_at_peak(self, features: Floats) -> Floats:
-        """Give the bytes of each kind, (kinds,), at the moment when most are in use, for features (F,)."""
+        """Return the bytes of each kind, (kinds,), at the moment when most are in use, for features (F,)."""
         moments = self.coefficients @ features
         kinds: Floats = moments[moments.sum(1).argmax()]
         return kinds
@@ -66,7 +66,7 @@ def fit(live: list[NDArray[np.int64]], features: Floats) -> Law:
 
 
 def _undominated(rows: Floats) -> NDArray[np.int64]:
-    """Give the places of rows that no other row is above in every column."""
+    """Return the places of rows that no other row is above in every column."""
     kept: list[int] = []
     for place in np.argsort(-rows.sum(1), kind="stable"):
         if not kept or not (rows[kept] >= rows[place] - 1e-6 * abs(rows[place])).all(1).any():

@@ -12,27 +12,27 @@ import numpy as np
 import polars as pl
 import torch
 
-from budgetrec.build import build_model, build_objective
-from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import TrainingError
-from budgetrec.evaluation.ranking import rank_targets
 from budgetrec.memory.budget import release_memory
 from budgetrec.memory.heap import steady_heap
 from budgetrec.memory.peaks import resident_bytes
 from budgetrec.memory.step import _maker
-from budgetrec.steps import accumulate_gradients, gather_in_place
+from budgetrec.ranking.ranks import rank_targets
+from budgetrec.settings.build import build_model, build_objective
+from budgetrec.settings.sections import RunConfig
+from budgetrec.stepping.gradients import accumulate_gradients, gather_in_place
 
 _USERS, _LENGTH, _ITEMS = 400, 40, 2000
 _STEPS = 5
 # The trainer's libraries belong to the process without training, so they are there before it is measured.
-_CHILD = "import budgetrec.training\nfrom budgetrec.memory.overhead import main\nmain()"
+_CHILD = "import budgetrec.training.loop\nfrom budgetrec.memory.overhead import main\nmain()"
 
 
 @lru_cache(maxsize=1)
 def measure_overhead(*, threads: int | None = None) -> int:
-    """Give the bytes by which a training process on this CPU grows beyond its tensors; takes seconds."""
+    """Return the bytes by which a training process on this CPU grows beyond its tensors; takes seconds."""
     command = [sys.executable, "-c", _CHILD, *([str(threads)] if threads else [])]
     child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if child.returncode:

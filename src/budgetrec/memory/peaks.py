@@ -21,14 +21,14 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Give the most bytes that were in use: of tensors on a GPU, of the whole process on a CPU."""
+    """Return the most bytes that were in use: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return _status("VmHWM") or _largest()
 
 
 def resident_bytes(device: torch.device) -> int:
-    """Give the bytes in use now: of tensors on a GPU, of the whole process on a CPU."""
+    """Return the bytes in use now: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     return _status("VmRSS") or _largest()

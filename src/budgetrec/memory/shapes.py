@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from budgetrec.steps import cut, cut_for_cache
+from budgetrec.stepping.gradients import cut, cut_for_cache
 
 Floats = NDArray[np.float64]
 _DRAWN_SEQUENCES = 20_000  # in all batches of one size
@@ -76,7 +76,7 @@ def largest(rows: Floats) -> Floats:
 
 
 def cutting_for(micro_batches: int | None, *, whole: bool) -> Callable[[torch.Tensor], list[slice]]:
-    """Give the way that training cuts: for the cache, into so many parts, or not at all (`whole`)."""
+    """Return the way that training cuts: for the cache, into so many parts, or not at all (`whole`)."""
     if micro_batches is not None:
         return lambda lengths: cut(lengths, micro_batches)
     return (lambda lengths: [slice(0, len(lengths))]) if whole else cut_for_cache
@@ -84,7 +84,7 @@ def cutting_for(micro_batches: int | None, *, whole: bool) -> Callable[[torch.Te
 
 @cache
 def grid(largest_size: int) -> NDArray[np.int64]:
-    """Give batch sizes from 1 on between which memory is interpolated: all small ones, then by an eighth."""
+    """Return the batch sizes between which memory is interpolated: all small ones, then by an eighth."""
     sizes = [1]
     while sizes[-1] < largest_size:
         sizes.append(max(sizes[-1] + 1, sizes[-1] + sizes[-1] // 8))

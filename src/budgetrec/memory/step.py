@@ -12,13 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from budgetrec.build import build_model, build_objective, scoring_view
-from budgetrec.config import OptimizerConfig, RunConfig
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
-from budgetrec.evaluation.ranking import ENCODED_AT_ONCE
-from budgetrec.evaluation.scorer import BLOCK_BYTES, BLOCK_USERS
 from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.dry_run import Asked, Setting, StepLaws, find_laws
 from budgetrec.memory.evaluating import EvaluationLaws, find_evaluation_laws
@@ -34,8 +30,12 @@ from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
 from budgetrec.objectives.scoring import BLOCK_BYTES as DRAWN_BLOCK_BYTES
 from budgetrec.optimizers import make_optimizers
+from budgetrec.ranking.ranks import ENCODED_AT_ONCE
+from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS
 from budgetrec.samplers import Popularity
-from budgetrec.steps import CPU_POSITIONS, Objective, gather_in_place
+from budgetrec.settings.build import build_model, build_objective, scoring_view
+from budgetrec.settings.sections import OptimizerConfig, RunConfig
+from budgetrec.stepping.gradients import CPU_POSITIONS, Objective, gather_in_place
 
 Floats = NDArray[np.float64]
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
@@ -214,7 +214,7 @@ class StepMemory:
     def total(
         self, batch_size: ArrayLike, num_negatives: ArrayLike, micro_batches: int | None = None
     ) -> Floats:
-        """Give the predicted peak in bytes; arrays of batch sizes and negatives broadcast."""
+        """Return the predicted peak in bytes; arrays of batch sizes and negatives broadcast."""
         sizes, negatives = np.broadcast_arrays(
             np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64)
         )
@@ -253,7 +253,7 @@ class StepMemory:
         return split
 
     def evaluation_bytes(self) -> int:
-        """Give what an evaluation takes on top of weights, gradients and the state of the optimisers."""
+        """Return what an evaluation takes on top of weights, gradients and the state of the optimisers."""
         return round(
             self.evaluation.total(
                 num_items=self.features.num_items,
@@ -266,7 +266,7 @@ class StepMemory:
         )
 
     def _at(self, place: int, num_negatives: Floats, micro_batches: int | None) -> Floats:
-        """Give totals at a point of the grid."""
+        """Return totals at a point of the grid."""
         shapes = self._shapes_at(place, micro_batches)
         kept, before, _ = self._batch_bytes(shapes, num_negatives)
         rows, growing, update = self._row_bytes(shapes, num_negatives)
@@ -302,7 +302,7 @@ class StepMemory:
         return weights, gradients, state
 
     def _opening(self) -> float:
-        """Give what opening the run at its end takes, all else released: a new model and its file.
+        """Return what opening the run at its end takes, all else released: a new model and its file.
 
         A model with item features reads those too, and makes its table once to find the scale of its weights.
         """
@@ -311,14 +311,14 @@ class StepMemory:
         return 2 * self._fixed_bytes()[0] + 4.0 * self.features_width * count + table
 
     def _lasting(self) -> float:
-        """Give the bytes of the data's own arrays, and the overhead."""
+        """Return the bytes of the data's own arrays, and the overhead."""
         if not self.on_host:
             return self.overhead
         mapped = 4 * float(self.windows.targets.sum() + 2 * len(self.windows))
         return self.overhead + _WINDOW_BYTES * len(self.windows) + mapped
 
     def _holes(self, shapes: Shapes, micro_batches: int | None) -> float:
-        """Give what the heap holds besides tensors, where a step is cut for the cache.
+        """Return what the heap holds besides tensors, where a step is cut for the cache.
 
         Such parts have from 512 to 2,048 positions, so many of their tensors lie below `LARGE_BYTES` and
         share a heap. Parts of other widths leave holes there that the next ones do not fill: from about the
@@ -340,12 +340,12 @@ class StepMemory:
         return self.laws.kept.peaks(features) + held, self.laws.before.peaks(features) + held, held
 
     def _part_bytes(self, shapes: Shapes, num_negatives: Floats) -> Floats:
-        """Give the peak of each part that may be the largest, (parts, ...)."""
+        """Return the peak of each part that may be the largest, (parts, ...)."""
         parts = shapes.parts.reshape(-1, *(1,) * np.ndim(num_negatives), 4)
         return self.laws.part.peaks(self.features.of_part(parts, num_negatives))
 
     def _row_bytes(self, shapes: Shapes, num_negatives: Floats) -> tuple[Floats, Floats, Floats]:
-        """Give the row-sparse sums, what their growth needs in the first step, and what updates need."""
+        """Return the row-sparse sums, what their growth needs in the first step, and what updates need."""
         nothing = np.zeros(np.shape(num_negatives))
         if self.updates is None:
             return nothing, nothing, nothing

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def gelu(x: Tensor) -> Tensor:
-    r"""Give $x \Phi(x)$ without oneDNN, which compiles and keeps a kernel for every shape that it meets.
+    r"""Return $x \Phi(x)$ without oneDNN, which compiles and keeps a kernel for every shape that it meets.
 
     Parts of batches come in hundreds of shapes: with torch's own, a run of BERT4Rec on MovieLens-1M grew by
     0.8 GiB.

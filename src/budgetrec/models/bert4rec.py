@@ -62,12 +62,12 @@ class Bert4Rec(EncodedModel):
         initialise(self, generator)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, width, d) of sequences in which some ids may be -1, hidden."""
+        """Return the states (n, width, d) of sequences in which some ids may be -1, hidden."""
         states: Tensor = self.encoder(self._read(ids), mask)
         return states
 
     def predict(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, d) of a hidden item that is put after each history."""
+        """Return the states (n, d) of a hidden item that is put after each history."""
         lengths = mask.sum(1, keepdim=True)
         ids = torch.cat([ids, torch.zeros_like(lengths)], 1).scatter(1, lengths, HIDDEN)
         mask = torch.cat([mask, torch.zeros_like(lengths, dtype=torch.bool)], 1).scatter(1, lengths, True)

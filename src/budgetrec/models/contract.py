@@ -55,14 +55,14 @@ class SequenceModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give hidden states (n, width, d) for ids and mask (n, width)."""
+        """Return hidden states (n, width, d) for ids and mask (n, width)."""
 
     @abstractmethod
     def item_vectors(self, ids: Tensor) -> Tensor:
-        """Give the vectors (..., d) that hidden states are scored against, gathered row by row."""
+        """Return the vectors (..., d) that hidden states are scored against, gathered row by row."""
 
     def item_table(self) -> Tensor:
-        """Give the vectors (K, d) of the whole catalogue."""
+        """Return the vectors (K, d) of the whole catalogue."""
         device = next(self.parameters()).device
         return self.item_vectors(torch.arange(self.num_items, device=device))
 
@@ -80,11 +80,11 @@ class SequenceModel(nn.Module, ABC):
         )
 
     def predict(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, d) that predict what follows each history."""
+        """Return the states (n, d) that predict what follows each history."""
         hidden: Tensor = self(ids, mask)
         return hidden[torch.arange(len(ids), device=ids.device), mask.sum(1) - 1]
 
 
 def longest(mask: Tensor) -> int:
-    """Give the width that the longest sequence under a right-padded mask needs."""
+    """Return the width that the longest sequence under a right-padded mask needs."""
     return int(mask.sum(1).max())

@@ -65,7 +65,7 @@ class RowGradients:
             )
 
     def _take_in(self, rows: Tensor) -> None:
-        """Give places to rows that have none, and room to their sums."""
+        """Return places to rows that have none, and room to their sums."""
         begin, end = len(self._rows), len(self._rows) + len(rows)
         self._places[rows] = torch.arange(begin, end, device=rows.device)
         self._rows = torch.cat([self._rows, rows])
@@ -86,14 +86,14 @@ class ItemTable(nn.Module):
         self.gradients: RowGradients | None = None  # set by training; else torch's own gradient
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Give vectors (..., d) for ids (...)."""
+        """Return vectors (..., d) for ids (...)."""
         if self.gradients is None or not torch.is_grad_enabled():
             return functional.embedding(ids, self.weight)
         gathered: Tensor = _Gather.apply(self.weight, ids, self.gradients)  # type: ignore[no-untyped-call]
         return gathered
 
     def table(self) -> Tensor:
-        """Give the table itself."""
+        """Return the table itself."""
         return self.weight
 
 
@@ -154,7 +154,7 @@ class FeatureEncoder(nn.Module):
         self.features = torch.cat([self.features, features.to(self.features)])
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Give vectors (..., d) for ids (...)."""
+        """Return vectors (..., d) for ids (...)."""
         if ids.numel() >= self.num_items:  # each item once is cheaper
             return functional.embedding(ids, self.table())
         return self._project(functional.embedding(ids, self.features))
@@ -180,12 +180,12 @@ class EncodedModel(SequenceModel):
         self.output_items = self.items if tied else _make_encoder(num_items, dim, features)
 
     def item_vectors(self, ids: Tensor) -> Tensor:
-        """Give the output vectors of some items."""
+        """Return the output vectors of some items."""
         vectors: Tensor = self.output_items(ids)
         return vectors
 
     def item_table(self) -> Tensor:
-        """Give the output vectors of all items."""
+        """Return the output vectors of all items."""
         return self.output_items.table()
 
     def extend_items(self, features: Tensor) -> None:

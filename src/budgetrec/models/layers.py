@@ -151,14 +151,14 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Give the next layer's (n, w, d)."""
+        """Return the next layer's (n, w, d)."""
         normal = self.attention_norm(x)
         if self.norm == "pre":
             return self._feed(x + self.dropout(self.attention(normal, normal, mask)))
         return self._feed(normal + self.dropout(self.attention(normal, x, mask)))
 
     def forward_last(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Give the next layer's last positions only, (n, 1, d): all that a prediction needs of it."""
+        """Return the next layer's last positions only, (n, 1, d): all that a prediction needs of it."""
         last = (mask.sum(1) - 1)[:, None, None].expand(-1, 1, x.shape[2])
         normal = self.attention_norm(x)
         query = normal.gather(1, last)
@@ -210,7 +210,7 @@ class Encoder(nn.Module):
         self.last_norm = nn.LayerNorm(dim)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, w, d)."""
+        """Return the states (n, w, d)."""
         x = self._begin(vectors)
         for block in self.blocks:
             x = block(x, mask)
@@ -218,7 +218,7 @@ class Encoder(nn.Module):
         return states
 
     def forward_last(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, d) at the last real position of each sequence."""
+        """Return the states (n, d) at the last real position of each sequence."""
         x = self._begin(vectors)
         *early, final = self.blocks
         for block in early:

@@ -55,11 +55,11 @@ class SASRec(EncodedModel):
         initialise(self, generator)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, width, d); the state at a position has seen nothing after it."""
+        """Return the states (n, width, d); the state at a position has seen nothing after it."""
         states: Tensor = self.encoder(self.items(ids) * self.scale, mask)
         return states
 
     def predict(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Give the states (n, d) that predict what follows each history."""
+        """Return the states (n, d) that predict what follows each history."""
         states: Tensor = self.encoder.forward_last(self.items(ids) * self.scale, mask)
         return states

@@ -182,7 +182,7 @@ class SampledSoftmax(_Sampled):
         mask: Tensor | None = None,
         negatives: Negatives | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
 
         Negatives are drawn with `generator`, unless they are given.
         """
@@ -231,7 +231,7 @@ class BinaryCrossEntropy(_Sampled):
         mask: Tensor | None = None,
         negatives: Negatives | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
 
         Negatives are drawn with `generator`, unless they are given.
         """
@@ -285,7 +285,7 @@ class FullSoftmax(_Undrawn):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
         return full_softmax(
             hidden,
             targets,
@@ -334,7 +334,7 @@ class ScalableCrossEntropy(_Undrawn):
         generator: torch.Generator,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
         return scalable_cross_entropy(
             hidden, targets, table, mask, generator=generator, mix=self.mix, lean=self.lean, **self.sizes
         )
@@ -368,7 +368,7 @@ class ReducedCrossEntropy(_Undrawn):
         generator: torch.Generator,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Give the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
         return reduced_cross_entropy(
             hidden,
             targets,

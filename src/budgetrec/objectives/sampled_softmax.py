@@ -44,14 +44,14 @@ def _logq_negatives_rows(scores: Scores) -> Tensor:
 
 
 def _weighed(scores: Scores, kept: Tensor) -> Tensor:
-    """Give the log of the sum of e^s / q over the kept negatives, (G, m)."""
+    """Return the log of the sum of e^s / q over the kept negatives, (G, m)."""
     if scores.log_q.shape[2] == 1:  # one q for all: take it out of the sum
         return log_sum_exp(scores.negatives, kept) - scores.log_q.squeeze(2)
     return log_sum_exp(scores.negatives - scores.log_q, kept)
 
 
 def _against(positive: Tensor, log_rest: Tensor) -> Tensor:
-    """Give -log of e^s / (e^s + rest); with nothing else to choose from this is 0."""
+    """Return -log of e^s / (e^s + rest); with nothing else to choose from this is 0."""
     return torch.logaddexp(positive, log_rest) - positive
 
 

@@ -80,7 +80,7 @@ def choose_buckets(
     bucket_items: int,
     mix: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Give the states (buckets, bucket_targets) and the items (buckets, bucket_items) of each bucket."""
+    """Return the states (buckets, bucket_targets) and the items (buckets, bucket_items) of each bucket."""
     if not (num_buckets > 0 and bucket_targets > 0 and 1 < bucket_items <= table.shape[0]):
         raise ArgumentError(
             f"num_buckets is {num_buckets}, bucket_targets {bucket_targets} and bucket_items {bucket_items} "
@@ -100,7 +100,7 @@ def choose_buckets(
 
 
 def _bucket_losses(states: Tensor, vectors: Tensor, positive: Tensor, own: Tensor) -> Tensor:
-    """Give the losses (buckets, rows) of states (buckets, rows, d) against vectors (buckets, items, d)."""
+    """Return the losses (buckets, rows) of states (buckets, rows, d) against vectors (buckets, items, d)."""
     scores = (states @ vectors.transpose(1, 2)).to(torch.promote_types(states.dtype, torch.float32))
     scores = scores.masked_fill(own, -torch.inf)
     # At least two distinct items, of which at most one is the target's own: no row is empty.

@@ -97,7 +97,7 @@ def _weights(targets: Tensor, mask: Tensor | None, hidden: Tensor) -> Tensor:
 def _gather(
     table: Table, targets: Tensor, ids: Tensor, *, compact: bool, sparse_grad: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Give a matrix of vectors, and the places in it of the targets and negatives.
+    """Return a matrix of vectors, and the places in it of the targets and negatives.
 
     Usually the table and the ids themselves. When the table is a function, when the gradient shall be
     row-sparse, or when lean mode would hold a whole table of gradients for a few rows, it is the distinct

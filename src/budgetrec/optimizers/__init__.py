@@ -1,6 +1,6 @@
 """Optimisers, dense and row-sparse, their learning-rate schedules, and their state as named tensors."""
 
-from budgetrec.optimizers.making import OPTIMIZERS, TABLE_UPDATES, choose_table_updates, make_optimizers
+from budgetrec.optimizers.build import OPTIMIZERS, TABLE_UPDATES, choose_table_updates, make_optimizers
 from budgetrec.optimizers.row_sparse import LazyAdam, RowSparseSGD, RowwiseAdagrad
 from budgetrec.optimizers.schedules import SCHEDULES, learning_rate_factor, set_learning_rate
 from budgetrec.optimizers.state import load_optimizer_tensors, optimizer_tensors

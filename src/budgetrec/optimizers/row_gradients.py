@@ -14,7 +14,7 @@ BLOCK_BYTES = 2**20
 
 
 def row_blocks(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give distinct rows in ascending order and the sum of each one's entries, (R,) and (R, d), in blocks.
+    """Return distinct rows in ascending order and the sum of each one's entries, (R,) and (R, d), in blocks.
 
     `gradient` is a sparse (K, d) tensor with one sparse axis, such as `embedding(..., sparse=True)` makes,
     coalesced or not. Entries are summed in the order in which they stand, so equal gradients give equal bits.

@@ -44,7 +44,7 @@ class RowSparseOptimizer(torch.optim.Optimizer, ABC):
 
     @abstractmethod
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Give the state that a table needs as tensors without memory, of the right shape and type.
+        """Return the state that a table needs as tensors without memory, of the right shape and type.
 
         A state has one row for each row of the table, or is the counter `step`.
         """
@@ -117,7 +117,7 @@ class RowSparseSGD(RowSparseOptimizer):
         super().__init__(tables, {"lr": learning_rate, "momentum": momentum, "weight_decay": weight_decay})
 
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Give the velocity, when there is momentum."""
+        """Return the velocity, when there is momentum."""
         if group["momentum"] == 0:
             return {}
         return {"momentum_buffer": torch.empty_like(table, device="meta")}
@@ -176,7 +176,7 @@ class LazyAdam(RowSparseOptimizer):
         super().__init__(tables, defaults | {"decoupled_weight_decay": decoupled_weight_decay})
 
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Give the two moments and the counter."""
+        """Return the two moments and the counter."""
         moment = torch.empty_like(table, device="meta")
         step = torch.empty((), dtype=torch.float32, device="meta")
         return {"step": step, "exp_avg": moment, "exp_avg_sq": moment}
@@ -233,7 +233,7 @@ class RowwiseAdagrad(RowSparseOptimizer):
         super().__init__(tables, {"lr": learning_rate, "eps": epsilon, "weight_decay": weight_decay})
 
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Give one number a row."""
+        """Return one number a row."""
         return {"sum": torch.empty(table.shape[0], dtype=table.dtype, device="meta")}
 
     def update_rows(self, rows: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> None:

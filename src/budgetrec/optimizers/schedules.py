@@ -14,7 +14,7 @@ SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt")
 def learning_rate_factor(
     step: int, *, schedule: str, warmup_steps: int = 0, total_steps: int | None = None
 ) -> float:
-    r"""Give the share of the full learning rate that a step takes; steps count from 0.
+    r"""Return the share of the full learning rate that a step takes; steps count from 0.
 
     With $W$ warm-up steps out of $N$, step $t < W$ takes $(t + 1) / W$. After that "constant" stays at 1,
     "linear" takes $(N - t) / (N - W)$, "cosine" $\frac{1}{2}(1 + \cos \pi \frac{t - W}{N - W})$, and

@@ -19,7 +19,7 @@ PREFIX = "optimizer."
 def optimizer_tensors(
     optimizers: Sequence[Optimizer], names: Mapping[nn.Parameter, str]
 ) -> dict[str, Tensor]:
-    """Give all state under keys such as `optimizer.0.exp_avg.<parameter name>`.
+    """Return all state under keys such as `optimizer.0.exp_avg.<parameter name>`.
 
     The tensors are the optimisers' own, not copies: write them before the next step. A parameter that has not
     been stepped yet is given the zeros that it would start from.
@@ -86,7 +86,7 @@ def _slots(
 
 
 def _state_like(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
-    """Give shapes and types of the state, which torch makes only at the first step, without its memory."""
+    """Return shapes and types of the state, which torch makes only at the first step, without its memory."""
     if isinstance(optimizer, RowSparseOptimizer):
         return optimizer.state_like(parameter, group)
     like = torch.empty_like(parameter, device="meta")

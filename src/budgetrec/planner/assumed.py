@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from budgetrec.config import RunConfig
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
+from budgetrec.settings.sections import RunConfig
 from budgetrec.theory.noise import NoiseConstants
 
 RHO = 40.0
@@ -66,7 +66,7 @@ RATES = {
 
 
 def assumed_noise(*, dim: int, mean_targets: float) -> tuple[NoiseConstants, float]:
-    """Give constants of the law and the squared norm of the gradient, as a trained model would have them."""
+    """Return the law's constants and the squared norm of the gradient, as of a trained model."""
     target_class = _TARGET_CLASS * dim * RHO
     constants = NoiseConstants.saturating(
         example=1.5 * dim / mean_targets,
@@ -114,7 +114,7 @@ def assumed_seconds(
 
 
 def assumed_lengths(*, mean_length: float, max_length: int, count: int) -> NDArray[np.int64]:
-    """Give targets of so many training windows: lengths spread as an exponential, cut at `max_length`.
+    """Return targets of so many training windows: lengths spread as an exponential, cut at `max_length`.
 
     >>> assumed_lengths(mean_length=40, max_length=200, count=4096).max()
     np.int64(200)

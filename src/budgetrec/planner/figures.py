@@ -96,7 +96,7 @@ def _surface(search: Search, kind: Kind, n_edges: np.ndarray, k_edges: np.ndarra
 
 
 def _edge(search: Search, kind: Kind, n_edges: np.ndarray) -> pl.DataFrame:
-    """Give the most negatives that fit for each batch size, where that is not all items."""
+    """Return the most negatives that fit for each batch size, where that is not all items."""
     counts = search.negatives(kind)
     points = []
     for n in np.unique(n_edges.round().astype(np.int64)):

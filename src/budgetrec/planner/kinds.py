@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from budgetrec.config import RunConfig
 from budgetrec.errors import PlanError
+from budgetrec.settings.sections import RunConfig
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ _GIVEN = (*_MODEL, "optimizer", "precision", "targets", "windows")
 
 
 def given(config: RunConfig, *, full: bool) -> dict[str, int | str | bool]:
-    """Give what a plan takes as it is, and what its bytes and its noise hold for."""
+    """Return what a plan takes as it is, and what its bytes and its noise hold for."""
     found = {name: config[name] for name in (*_GIVEN, *(() if full else ("sampler",)))}
     return {**found, "hidden_dim": config.model.hidden_dim or config.model.dim}
 
@@ -59,7 +59,7 @@ class Kind:
         return np.ones_like(batch_size) if self.sharing == "batch" else batch_size * mean_targets
 
     def configure(self, config: RunConfig, batch_size: int = 1, num_negatives: int = 1) -> RunConfig:
-        """Give settings that train in this way."""
+        """Return settings that train in this way."""
         settings: dict[str, Any] = {
             "objective": self.objective,
             "lean": self.lean,
@@ -76,7 +76,7 @@ class Kind:
         if self.full:
             name = "full softmax"
         else:
-            name = {"batch": "one set", "sequence": "a set a sequence", "target": "a set a target"}[
+            name = {"batch": "one set", "sequence": "one set per sequence", "target": "one set per target"}[
                 self.sharing
             ]
         extras = ["lean"] if self.lean else []

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from budgetrec.config import RunConfig
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, PlanError
@@ -28,7 +27,8 @@ from budgetrec.planner.search import GOALS, Choice, Search, uncut
 from budgetrec.planner.seconds import StepSeconds, seconds_of, seconds_row, time_steps
 from budgetrec.planner.suggestions import nothing_fits
 from budgetrec.probe import NoiseProbe, measure_noise
-from budgetrec.stepper import Stepper
+from budgetrec.settings.sections import RunConfig
+from budgetrec.stepping.stepper import Stepper
 from budgetrec.theory.noise import NoiseConstants
 from budgetrec.units import parse_bytes
 
@@ -564,7 +564,7 @@ def _what_was_probed(probe: NoiseProbe, steps: int) -> str:
 
 
 def _proposal(stepper: Stepper) -> Tensor | None:
-    """Give log q of every item as the sampler draws, None where that is uniform or depends on the batch."""
+    """Return log q of every item as the sampler draws, None where that is uniform or depends on the batch."""
     log_q = getattr(stepper.sampler, "log_q", None)
     if callable(log_q):
         log_q = log_q(torch.arange(stepper.dataset.num_items, device=stepper.device)).cpu()

@@ -60,7 +60,7 @@ def _number(search: Search, chosen: Choice, name: str, word: str) -> str:
 
 
 def _best(ranked: list[Choice], **wanted: object) -> Choice | None:
-    """Give the best choice whose kind has these values."""
+    """Return the best choice whose kind has these values."""
     return next(
         (
             choice
@@ -97,7 +97,11 @@ def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
 
 def _sharing(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
     kind = chosen.kind
-    words = {"batch": "one set for the batch", "sequence": "a set a sequence", "target": "a set a target"}
+    words = {
+        "batch": "one set for the batch",
+        "sequence": "one set per sequence",
+        "target": "one set per target",
+    }
     told = []
     for sharing in words:
         other = None if sharing == kind.sharing else _best(ranked, objective=kind.objective, sharing=sharing)
@@ -174,7 +178,7 @@ def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Ca
 
 
 def _extremes(search: Search, kind: Kind) -> list[tuple[str, Choice]]:
-    """Give the largest batch with one negative, and the most negatives for one sequence, that fit."""
+    """Return the largest batch with one negative, and the most negatives for one sequence, that fit."""
     found = []
     sizes = [
         int(n) for n in search.batch_sizes() if float(search.total_bytes(kind, int(n), 1)) <= search.limit
@@ -190,7 +194,7 @@ def _extremes(search: Search, kind: Kind) -> list[tuple[str, Choice]]:
 
 
 def paper_choice(search: Search, kind: Kind) -> Choice | None:
-    """Give the largest n = k that fits."""
+    """Return the largest n = k that fits."""
     most = min(search.max_batch_size, max(search.num_items - 1, 1))
     low, high = 0, most
     while low < high:

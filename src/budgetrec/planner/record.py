@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import tomli_w
 
-from budgetrec.checkpoint import write_whole
-from budgetrec.config import read_toml
 from budgetrec.errors import PlanError
+from budgetrec.files import write_whole
+from budgetrec.settings.sections import read_toml
 
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
 NOISE = ("example", "shared_class", "target_class", "bias")
@@ -93,7 +93,7 @@ class Plan:
         return {**self.made_for, **chosen}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what TOML holds, which has no word for None."""
+        """Return what TOML holds, which has no word for None."""
         document = {
             item.name: getattr(self, item.name)
             for item in dataclasses.fields(self)
@@ -109,7 +109,7 @@ class Plan:
         return document
 
     def to_json(self) -> dict[str, Any]:
-        """Give the same with every key, also of what is None."""
+        """Return the same with every key, also of what is None."""
         return {"micro_batches": self.micro_batches, **self.to_dict()}
 
     @classmethod

@@ -113,7 +113,7 @@ class Search:
         )
 
     def _bias(self, kind: Kind, k: ArrayLike) -> Floats:
-        """Give the bias; the law counts it where negatives are independent, and shared ones have it too."""
+        """Return the bias; the law counts it where negatives are independent, and shared ones have it too."""
         return np.zeros(()) if kind.full else self.curves.bias(k)
 
     def slowed_by_bias(self, choice: Choice) -> float:
@@ -142,7 +142,7 @@ class Search:
         )
 
     def best(self, kind: Kind, *, limit: float | None = None) -> Choice | None:
-        """Give the best (n, k) of a kind that fits, or None."""
+        """Return the best (n, k) of a kind that fits, or None."""
         limit = self.limit if limit is None else limit
         batch_sizes, negatives = self.batch_sizes(), self.negatives(kind)
         try:
@@ -162,7 +162,7 @@ class Search:
         )
 
     def best_of_all(self) -> list[Choice]:
-        """Give the best of every kind that fits, the best first; where memory binds, cut steps too."""
+        """Return the best of every kind that fits, the best first; where memory binds, cut steps too."""
         found = []
         for kind in self.kinds:
             whole = self.best(kind)
@@ -177,13 +177,13 @@ class Search:
         return sorted(found, key=lambda choice: (choice.score, choice.bytes))
 
     def batch_sizes(self) -> Ints:
-        """Give the n that are looked at."""
+        """Return the n that are looked at."""
         if "batch_size" in self.fixed:
             return np.array([self.fixed["batch_size"]])
         return ladder(self.max_batch_size)
 
     def negatives(self, kind: Kind) -> Ints:
-        """Give the k that are looked at."""
+        """Return the k that are looked at."""
         if kind.full:
             return np.array([self.num_items])
         if "num_negatives" in self.fixed:
@@ -192,12 +192,12 @@ class Search:
 
 
 def uncut(kind: Kind) -> Kind:
-    """Give the kind as it is when training cuts steps by itself."""
+    """Return the kind as it is when training cuts steps by itself."""
     return dataclasses.replace(kind, micro_batches=None)
 
 
 def ladder(most: int) -> Ints:
-    """Give numbers from 1 to `most` that are easy to read, eight an octave: scores hardly change between.
+    """Return numbers from 1 to `most` that are easy to read, eight an octave: scores hardly change between.
 
     >>> ladder(40).tolist()
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40]

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from budgetrec.config import RunConfig
 from budgetrec.planner.kinds import Kind
-from budgetrec.stepper import Stepper
+from budgetrec.settings.sections import RunConfig
+from budgetrec.stepping.stepper import Stepper
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ def fit_seconds(
 
 
 def seconds_row(kind: Kind, seconds: StepSeconds) -> dict[str, float | int | str | bool]:
-    """Give a kind and its costs as one flat record, for a file."""
+    """Return a kind and its costs as one flat record, for a file."""
     row = dataclasses.asdict(kind) | dataclasses.asdict(seconds)
     del row["micro_batches"]
     return row

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from budgetrec.config import RunConfig
 from budgetrec.errors import BudgetrecError, PlanError
 from budgetrec.planner.record import PARTS
+from budgetrec.settings.sections import RunConfig
 from budgetrec.units import format_bytes
 
 _ENOUGH = 3

@@ -25,7 +25,7 @@ def bar(share: float) -> str:
 
 
 def memory_rows(plan: Plan) -> list[tuple[str, str, str]]:
-    """Give name, bytes and bar of each part, then the total against the budget."""
+    """Return name, bytes and bar of each part, then the total against the budget."""
     rows = [
         (
             _PART_NAMES.get(name, name),
@@ -46,7 +46,7 @@ def memory_rows(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def noise_rows(plan: Plan) -> list[tuple[str, str, str]]:
-    """Give name, value and bar of each source of noise."""
+    """Return name, value and bar of each source of noise."""
     total = plan.total_noise
     return [
         (_NOISE_NAMES[name], f"{plan.noise[name]:.3g}", bar(plan.noise[name] / total if total else 0.0))
@@ -55,7 +55,7 @@ def noise_rows(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def candidate_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Give the plan and those that lost: n, k, bytes, noise, seconds, score and why."""
+    """Return the plan and those that lost: n, k, bytes, noise, seconds, score and why."""
     rows: list[tuple[str, ...]] = [
         (
             "this plan",

@@ -144,7 +144,7 @@ class Catalogue:
         return self.table if self.ids is None else self.table[self.ids]
 
     def blocks(self, num_rows: int) -> Iterator[Block]:
-        """Give the classes in blocks, so that (num_rows, width) probabilities have a bounded size."""
+        """Return the classes in blocks, so that (num_rows, width) probabilities have a bounded size."""
         most = max(64, _BLOCK_BYTES // (4 * num_rows))
         bounds = [0, self.num_classes]
         if self.ids is not None:
@@ -166,7 +166,7 @@ class Catalogue:
                 )
 
     def log_partitions(self, states: Tensor) -> Tensor:
-        """Give log sum_j e^(x . w_j) of each state over each fold, (folds, N) in double precision."""
+        """Return log sum_j e^(x . w_j) of each state over each fold, (folds, N) in double precision."""
         totals = torch.full(
             (self.num_folds, len(states)), -math.inf, dtype=torch.float64, device=states.device
         )
@@ -178,7 +178,7 @@ class Catalogue:
         return totals
 
     def _heaviest(self, states: Tensor, count: int) -> Tensor:
-        """Give the classes with the largest share in the class noise of some states."""
+        """Return the classes with the largest share in the class noise of some states."""
         log_z = self.log_partitions(states).logsumexp(0).float()[:, None]
         shares = torch.cat(
             [
@@ -190,7 +190,7 @@ class Catalogue:
         return shares.topk(count).indices
 
     def log_softmax(self, states: Tensor, log_z: Tensor) -> Tensor:
-        """Give log p of a few states over all classes looked at, (n, classes); `log_z` is (n,)."""
+        """Return log p of a few states over all classes looked at, (n, classes); `log_z` is (n,)."""
         whole = states.new_empty(len(states), self.num_classes)
         shift = log_z.float()[:, None]
         for block in self.blocks(len(states)):

@@ -176,7 +176,7 @@ class _Simulation:
         return self._catalogue.log_q[ids].exp().float()
 
     def _whole(self, ids: Tensor, p: Tensor, drawn: Tensor, at_own: Tensor) -> float:
-        """Give the squared norm of the sum over all targets."""
+        """Return the squared norm of the sum over all targets."""
         mass = p.T @ self._weighted
         found = drawn.T @ self._weighted  # sum of p'' where drawn
         # A drawn class that is a positive of any target is counted with the positives.
@@ -188,7 +188,7 @@ class _Simulation:
         return _square(positives - self._mass) + _square(found[~both] - mass[~both]) + elsewhere
 
     def _within(self, own: _Set, ids: Tensor, p: Tensor, drawn: Tensor, at_own: Tensor) -> Floats:
-        """Give the products of every two targets of each sequence, times x . x'."""
+        """Return the products of every two targets of each sequence, times x . x'."""
         count = len(ids)
         # A positive's column is that of the drawn class, or one that is shared by all targets of the sequence
         # with the same positive.

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from budgetrec.probe.catalogue import Catalogue
-from budgetrec.probe.kinds import Kinds, merge_classes
+from budgetrec.probe.grouping import Kinds, merge_classes
 from budgetrec.probe.leading import core_weights
 from budgetrec.probe.products import Products
 from budgetrec.theory.constants import LADDER, calibrate, mix_chances
@@ -112,7 +112,7 @@ def draw_candidates(candidates: Candidates, size: int, generator: np.random.Gene
 
 
 def softmax_kinds(rows: Ints, products: Products, catalogue: Catalogue) -> Iterator[Kinds]:
-    """Give the kinds of classes that each target or pair of `rows` (draws, 1 or 2) sees."""
+    """Return the kinds of classes that each target or pair of `rows` (draws, 1 or 2) sees."""
     width = rows.shape[1]
     columns = catalogue.columns.cpu().numpy()
     step = max(1, _SOFTMAX_BYTES // (4 * catalogue.num_classes * width))
@@ -127,7 +127,7 @@ def softmax_kinds(rows: Ints, products: Products, catalogue: Catalogue) -> Itera
 
 
 def _candidates(products: Products) -> tuple[Candidates, Candidates]:
-    """Give all targets, and all pairs of one sequence."""
+    """Return all targets, and all pairs of one sequence."""
     sample = products.sample
     singles: list[tuple[Ints, Floats, Floats, Floats]] = []
     pairs: list[tuple[Ints, Floats, Floats, Floats]] = []
@@ -165,7 +165,7 @@ def _joined(parts: list[tuple[Ints, Floats, Floats, Floats]]) -> Candidates:
 
 
 def _core_candidates(products: Products) -> Candidates:
-    """Give all pairs of the core that are of different sequences."""
+    """Return all pairs of the core that are of different sequences."""
     found = products.core_products()
     weights = np.triu(core_weights(products.sample, products.core), 1)
     left, right = np.nonzero(weights)

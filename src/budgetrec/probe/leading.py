@@ -96,7 +96,7 @@ class GroupSums:
 
 
 def measure_leading(products: Products, catalogue: Catalogue) -> dict[str, Estimate]:
-    """Give every leading constant with its interval."""
+    """Return every leading constant with its interval."""
     sums = sum_groups(products)
     values = sums.constants()
     num_groups = products.sample.num_groups
@@ -118,7 +118,7 @@ def measure_leading(products: Products, catalogue: Catalogue) -> dict[str, Estim
 
 
 def jackknife_error(values: Floats) -> float:
-    """Give the standard error from what an estimate is with each of m parts left out.
+    """Return the standard error from what an estimate is with each of m parts left out.
 
     The mean of 1, 2 and 6 is 3 with a standard error of sqrt(7/3); without each it is 4, 3.5 and 1.5:
 
@@ -180,7 +180,7 @@ def sum_groups(products: Products, *, without: int | None = None) -> GroupSums:
 
 
 def core_weights(sample: TargetSample, rows: NDArray[np.int64]) -> Floats:
-    """Give how much each pair of targets of the core counts, (M, M): 0 for two of one sequence."""
+    """Return how much each pair of targets of the core counts, (M, M): 0 for two of one sequence."""
     owners = sample.sequences[rows]
     weights = sample.lengths[owners] / np.bincount(owners)[owners]
     apart: Floats = np.outer(weights, weights) * (owners[:, None] != owners[None, :])
@@ -212,7 +212,7 @@ def _core_sums(products: Products, pairs: PairProducts) -> dict[str, Floats]:
 
 
 def _class_errors(products: Products, catalogue: Catalogue, values: dict[str, float]) -> dict[str, float]:
-    """Give the standard errors that sampling the classes adds, none where all were looked at.
+    """Return the standard errors that sampling the classes adds, none where all were looked at.
 
     Constants of different sequences are known without a fold from the core alone: the error of the core's
     constant, as a share of it, is taken for that of all.

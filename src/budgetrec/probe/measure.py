@@ -11,7 +11,6 @@ from torch import Tensor
 
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
-from budgetrec.evaluation.ranking import evaluating
 from budgetrec.models.contract import SequenceModel
 from budgetrec.probe.catalogue import Catalogue
 from budgetrec.probe.check import Check, check_law
@@ -19,6 +18,7 @@ from budgetrec.probe.curves import measure_curves
 from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading
 from budgetrec.probe.products import Products, sum_products
 from budgetrec.probe.sample import TargetSample, draw_targets
+from budgetrec.ranking.ranks import evaluating
 from budgetrec.theory.noise import NoiseConstants
 
 _TITLES = {
@@ -66,7 +66,7 @@ class NoiseProbe:
         return {name: getattr(self, name) for name in CONSTANTS}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything but the curves, for JSON; what is not finite becomes None."""
+        """Return everything but the curves, for JSON; what is not finite becomes None."""
         checks = [asdict(each) | {"relative_error": each.relative_error} for each in self.check]
         numbers = {"num_targets", "num_sequences", "num_items", "num_classes", "rho_median"}
         return {
@@ -76,7 +76,7 @@ class NoiseProbe:
         }
 
     def __str__(self) -> str:
-        """Give a table of constants and checks."""
+        """Return a table of constants and checks."""
         seen = f"{self.num_classes:,} of {self.num_items:,}" if self.num_classes < self.num_items else "all"
         lines = [
             f"{self.num_targets:,} targets of {self.num_sequences:,} sequences, {seen} items",
@@ -181,7 +181,7 @@ def measure_layer(
 
 
 def _median_rho(products: Products) -> float:
-    """Give the median over targets, each counted by its weight."""
+    """Return the median over targets, each counted by its weight."""
     sample = products.sample
     rho = np.empty(len(sample.targets))
     for slab in sample.slabs():

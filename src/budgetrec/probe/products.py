@@ -82,11 +82,11 @@ class Products:
     folds: "Folds"
 
     def slab_products(self, slab: Slab, *, without: int | None = None) -> PairProducts:
-        """Give the products within each sequence of a slab, (count, size, size)."""
+        """Return the products within each sequence of a slab, (count, size, size)."""
         return self.folds.products(slab.size, without=without)
 
     def core_products(self, *, without: int | None = None) -> PairProducts:
-        """Give the products among the core, (1, M, M)."""
+        """Return the products among the core, (1, M, M)."""
         return self.folds.products(None, without=without)
 
 

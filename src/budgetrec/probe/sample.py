@@ -126,12 +126,12 @@ class TargetSample:
         return weights
 
     def group_rows(self) -> list[slice]:
-        """Give the targets of each group."""
+        """Return the targets of each group."""
         bounds = np.searchsorted(self.groups[self.sequences], np.arange(self.num_groups + 1))
         return [slice(int(begin), int(end)) for begin, end in pairwise(bounds)]
 
     def slabs(self) -> Iterator[Slab]:
-        """Give the sequences of each size."""
+        """Return the sequences of each size."""
         firsts = np.cumsum(self.sizes) - self.sizes
         for size in np.unique(self.sizes):
             sequences = np.flatnonzero(self.sizes == size)

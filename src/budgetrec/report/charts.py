@@ -40,12 +40,12 @@ class Switch:
 
 
 def colour(place: int) -> str:
-    """Give the colour of a curve by its place; more curves than colours share them."""
+    """Return the colour of a curve by its place; more curves than colours share them."""
     return f"var(--curve-{place % NUM_COLOURS + 1})"
 
 
 def curve(metrics: pl.DataFrame, measure: str, *, name: str) -> pl.DataFrame:
-    """Give the rows of a run in which a measure was taken, of very many every second, third and so on."""
+    """Return the rows of a run in which a measure was taken, of very many every second, third and so on."""
     values = pl.col(measure).cast(pl.Float64)
     rows = metrics.filter(values.is_finite().fill_null(False)).select(
         pl.lit(name).alias("curve"), *(pl.col(column) for column in AXES.values()), values.alias("value")

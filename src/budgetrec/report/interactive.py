@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from budgetrec.report.charts import TARGET_SIZE, ZOOM
-from budgetrec.study.outputs import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
+from budgetrec.study.engine.outputs import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
 
 # The colours of the studies, as the page has them for light and dark.
 _COLOURS = {
@@ -18,7 +18,7 @@ _COLOURS = {
 
 
 def interactive(spec: dict[str, Any]) -> dict[str, Any]:
-    """Give a specification with tips, that zooms, whose legend switches curves, in the page's colours.
+    """Return a specification with tips, that zooms, whose legend switches curves, in the page's colours.
 
     One that has parameters of its own is left as it is but for its colours.
     """
@@ -54,7 +54,7 @@ def interactive(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_tips(spec: Any) -> Any:
-    """Give each mark a tip with its values.
+    """Return each mark a tip with its values.
 
     Of a line a tip would always tell the first point, so unseen points are laid over it.
     """
@@ -85,7 +85,7 @@ def _with_tips(spec: Any) -> Any:
 
 
 def _views(spec: Any) -> Iterator[list[dict[str, Any]]]:
-    """Give the marked units of each view, from the lowest layer to the one on top."""
+    """Return the marked units of each view, from the lowest layer to the one on top."""
     if not isinstance(spec, dict):
         return
     if units := _units(spec):

@@ -49,7 +49,7 @@ def render(template: str, *, charts: list[Chart], **content: Any) -> str:
 
 
 def script_json(value: Any) -> Markup:
-    r"""Give JSON that can stand in a script element: no text of it ends the script or opens a comment.
+    r"""Return JSON that can stand in a script element: no text of it ends the script or opens a comment.
 
     >>> print(script_json("</script><!--"))
     "\u003c/script\u003e\u003c!--"
@@ -61,7 +61,7 @@ def script_json(value: Any) -> Markup:
 
 
 def marked(text: str) -> Markup:
-    """Give a paragraph of a study: `**bold**` and `` `code` `` are marked up, all else is text.
+    """Return a paragraph of a study: `**bold**` and `` `code` `` are marked up, all else is text.
 
     >>> print(marked("**Reduced**: `k <= n` & <b>"))
     <strong>Reduced</strong>: <code>k &lt;= n</code> &amp; &lt;b&gt;
@@ -89,7 +89,7 @@ def _templates() -> Environment:
 
 @cache
 def _bundle() -> Markup:
-    """Give Vega, Vega-Lite and Vega-Embed as one script; it takes seconds to put together."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script; it takes seconds to put together."""
     import vl_convert
 
     script = re.sub(

@@ -11,14 +11,14 @@ from typing import Any
 
 import polars as pl
 
-from budgetrec.config import read_toml
 from budgetrec.data.store import MARKER as DATASET_MARKER
-from budgetrec.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.errors import ConfigError, DataError
 from budgetrec.evaluation.curves import AXES
 from budgetrec.evaluation.evaluate import PARTS
 from budgetrec.report.tables import Cell, setting_pairs
-from budgetrec.runs import MARKER, METRICS_FILE
+from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
+from budgetrec.runs.run import MARKER, METRICS_FILE
+from budgetrec.settings.sections import read_toml
 
 PLAN_FILE = "plan.toml"
 RECOMMENDATIONS_FILE = "recommendations.parquet"
@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def number(document: dict[str, Any], name: str, source: object) -> float | None:
-    """Give a number of a document, or nothing where it has none of that name."""
+    """Return a number of a document, or nothing where it has none of that name."""
     value = document.get(name)
     if value is None:
         return None
@@ -103,7 +103,7 @@ def number(document: dict[str, Any], name: str, source: object) -> float | None:
 
 
 def interval(found: dict[str, Any], name: str) -> str:
-    """Give the interval of a metric of an evaluation as text; nothing where it has none."""
+    """Return the interval of a metric of an evaluation as text; nothing where it has none."""
     intervals = found.get("intervals")
     ends = intervals.get(name) if isinstance(intervals, dict) else None
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
@@ -112,13 +112,13 @@ def interval(found: dict[str, Any], name: str) -> str:
 
 
 def mean_cell(found: dict[str, Any], name: str, source: object) -> Cell:
-    """Give the mean of a metric with its interval below."""
+    """Return the mean of a metric with its interval below."""
     mean = number(found, name, source)
     return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
 
 
 def peak_bytes(metrics: pl.DataFrame) -> float | None:
-    """Give what training added to the process at most, or, in older runs, the process's own peak."""
+    """Return what training added to the process at most, or, in older runs, the process's own peak."""
     known = [name for name in ("training_bytes", "peak_bytes") if name in metrics.columns]
     peak = metrics[known[0]].max() if known else None
     return peak if isinstance(peak, int | float) else None
@@ -131,7 +131,7 @@ def read_users(run: RunRecord) -> pl.DataFrame | None:
 
 
 def environment_pairs(environment: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Give what is known of the machine as names and texts."""
+    """Return what is known of the machine as names and texts."""
     kept = {
         name: value for name, value in (environment or {}).items() if name != "command" and value is not None
     }
@@ -139,13 +139,13 @@ def environment_pairs(environment: dict[str, Any] | None) -> list[tuple[str, str
 
 
 def command_text(environment: dict[str, Any] | None) -> str:
-    """Give the command as one would type it; nothing where it was not kept."""
+    """Return the command as one would type it; nothing where it was not kept."""
     command = (environment or {}).get("command")
     return shlex.join(str(part) for part in command) if isinstance(command, list) else ""
 
 
 def _dataset(folder: Path, identity: Any) -> dict[str, Any]:
-    """Give its name, never its path: a page is shown to others."""
+    """Return its name, never its path: a page is shown to others."""
     info = None
     with suppress(DataError, OSError):  # of another time or another machine: the run stands without it
         info = read_json(folder / DATASET_MARKER)

@@ -24,7 +24,7 @@ from budgetrec.report.records import (
 )
 from budgetrec.report.tables import Cell, Column, Table, frame_table, setting_pairs
 from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
-from budgetrec.runs import METRICS_FILE
+from budgetrec.runs.run import METRICS_FILE
 
 MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
 _LOSS_CURVES = {"val_loss": "validation loss", "train_loss": "training loss"}
@@ -41,7 +41,7 @@ class Figure:
 
 
 def run_page(run: RunRecord) -> str:
-    """Give the whole page of a run."""
+    """Return the whole page of a run."""
     peak = peak_bytes(run.metrics)
     plan = None
     if run.plan is not None:
@@ -145,7 +145,7 @@ def _curves(metrics: pl.DataFrame) -> tuple[list[Chart], list[Panel], list[Switc
 
 
 def _evaluation_table(found: dict[str, Any], part: str, source: object) -> Table:
-    """Give a row a measure and a column a cut-off, the interval below the mean."""
+    """Return a row a measure and a column a cut-off, the interval below the mean."""
     cutoffs = found.get("cutoffs", [])
     if not isinstance(cutoffs, list):
         raise DataError(f"{source} says cutoffs is {cutoffs!r}, not a list. Evaluate again, or remove it.")
@@ -166,7 +166,7 @@ def _how(part: str, found: dict[str, Any]) -> str:
 
 
 def _recommendations(frame: pl.DataFrame | None) -> Table | None:
-    """Give the lists of the first few users."""
+    """Return the lists of the first few users."""
     if frame is None or frame.is_empty():
         return None
     if "user" in frame.columns:

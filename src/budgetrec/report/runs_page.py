@@ -18,7 +18,7 @@ _PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
 
 
 def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
-    """Give the page that compares runs; the first is the baseline."""
+    """Return the page that compares runs; the first is the baseline."""
     trained = [run for run in runs if len(run.metrics)]
     charts, panels = _curves(trained)
     curves = [run.metrics for run in trained if _has_losses(run.metrics)]

@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from budgetrec.environment import FILE as ENVIRONMENT_FILE
+from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
 from budgetrec.report.interactive import interactive
 from budgetrec.report.page import Chart, render
 from budgetrec.report.records import command_text, environment_pairs, read_json
 from budgetrec.report.tables import Table, frame_table, setting_pairs, written_table
-from budgetrec.study.outputs import MARKER, SHOWN, SPECIFICATION
-from budgetrec.study.tables import StudyTable
+from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
+from budgetrec.study.engine.outputs import MARKER, SHOWN, SPECIFICATION
 
 _FOLDED_ROWS = 40  # of plain numbers
 _FOLDED_WRITTEN_ROWS = 80  # of a table that was written for reading
@@ -64,7 +64,7 @@ class Study:
 
 
 def study_page(folders: Sequence[Path], *, title: str) -> str:
-    """Give one page for the studies in these folders; one alone gives it its own name.
+    """Return one page for the studies in these folders; one alone gives it its own name.
 
     Of several, a first one that holds all others gives the title, the lead, their order and questions.
     """
@@ -123,7 +123,7 @@ def _shown(settings: Mapping[str, Any], folder: Path) -> Shown:
 
 
 def _tables(folder: Path, captions: Mapping[str, str]) -> Iterator[tuple[Table, bool]]:
-    """Give the tables that the study wrote for reading, then its other numbers, folded."""
+    """Return the tables that the study wrote for reading, then its other numbers, folded."""
     for name, caption in captions.items():
         path = folder / f"{name}.md"
         if path.is_file():

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.display.tables import StudyTable
 from budgetrec.report.words import as_text, label
-from budgetrec.study.tables import StudyTable
 
 # A longer table is shown by a sample: it is read in its file.
 _MOST_ROWS, _SAMPLE_ROWS = 200, 20
@@ -44,12 +44,12 @@ class Table:
 
 
 def number_cell(name: str, value: Any) -> Cell:
-    """Give a number with its text; nothing for none."""
+    """Return a number with its text; nothing for none."""
     return Cell("", None) if value is None else Cell(as_text(name, value), value)
 
 
 def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Table:
-    """Give a frame as a table, a few rows of a long one; `source` says where all of them are."""
+    """Return a frame as a table, a few rows of a long one; `source` says where all of them are."""
     columns = [Column(label(name), kind.is_numeric()) for name, kind in frame.schema.items()]
     shown = frame.head(_num_shown(len(frame)))
     rows = [
@@ -63,7 +63,7 @@ def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Ta
 
 
 def written_table(table: StudyTable, *, title: str, source: str) -> Table:
-    """Give a table as the study wrote it, bests in bold; numbers sort by what they begin with."""
+    """Return a table as the study wrote it, bests in bold; numbers sort by what they begin with."""
     columns = [Column(name, place >= table.num_words) for place, name in enumerate(table.columns)]
     rows = [
         [
@@ -76,7 +76,7 @@ def written_table(table: StudyTable, *, title: str, source: str) -> Table:
 
 
 def leading_number(text: str) -> float | None:
-    """Give the number that a text begins with.
+    """Return the number that a text begins with.
 
     >>> leading_number("1,024.5 ± 3"), leading_number("-2e-05 to 1"), leading_number("(32, 512)")
     (1024.5, -2e-05, None)
@@ -97,7 +97,7 @@ def _note(num_rows: int, source: str) -> str:
 
 
 def records_table(records: Iterable[dict[str, Any]], *, title: str = "") -> Table:
-    """Give records as a table, a column for each key that any of them has."""
+    """Return records as a table, a column for each key that any of them has."""
     records = list(records)
     names = list(dict.fromkeys(name for record in records for name in record))
     numeric = {
@@ -109,7 +109,7 @@ def records_table(records: Iterable[dict[str, Any]], *, title: str = "") -> Tabl
 
 
 def setting_pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Give settings as names and texts, those of a table inside with its name before theirs."""
+    """Return settings as names and texts, those of a table inside with its name before theirs."""
     pairs = []
     for name, value in values.items():
         if isinstance(value, dict):

@@ -7,7 +7,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def as_bytes(count: float) -> str:
-    """Give bytes in the unit that leaves the fewest digits.
+    """Return bytes in the unit that leaves the fewest digits.
 
     >>> as_bytes(484_798_464), as_bytes(2**31), as_bytes(0)
     ('462 MiB', '2.00 GiB', '0 bytes')
@@ -20,7 +20,7 @@ def as_bytes(count: float) -> str:
 
 
 def as_seconds(seconds: float) -> str:
-    """Give a duration in at most two units.
+    """Return a duration in at most two units.
 
     >>> as_seconds(0.08123), as_seconds(12.83), as_seconds(754), as_seconds(7500)
     ('81 ms', '12.8 s', '12 min 34 s', '2 h 5 min')
@@ -35,7 +35,7 @@ def as_seconds(seconds: float) -> str:
 
 
 def as_number(value: float) -> str:
-    """Give a whole number with commas, another with four figures.
+    """Return a whole number with commas, another with four figures.
 
     >>> as_number(12_000), as_number(0.17632133), as_number(0.0000123456)
     ('12,000', '0.1763', '1.235e-05')
@@ -46,7 +46,7 @@ def as_number(value: float) -> str:
 
 
 def as_share(share: float) -> str:
-    """Give a share of a whole in percent.
+    """Return a share of a whole in percent.
 
     >>> as_share(0.2251), as_share(0.003)
     ('23%', '0.3%')
@@ -55,7 +55,7 @@ def as_share(share: float) -> str:
 
 
 def as_text(name: str, value: Any) -> str:
-    """Give any setting as text, by what its name says of its unit."""
+    """Return any setting as text, by what its name says of its unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -72,7 +72,7 @@ def as_text(name: str, value: Any) -> str:
 
 
 def label(name: str) -> str:
-    """Give a key as words.
+    """Return a key as words.
 
     >>> label("num_negatives"), label("peak_bytes")
     ('num negatives', 'peak memory')

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from budgetrec.checkpoint import write_whole
 from budgetrec.errors import ArgumentError, DataError
+from budgetrec.files import write_whole
 from budgetrec.report.page import SIGNATURE
 from budgetrec.report.records import read_run
 from budgetrec.report.run_page import run_page
 from budgetrec.report.runs_page import runs_page
 from budgetrec.report.study_page import study_page
-from budgetrec.runs import MARKER as RUN_MARKER
-from budgetrec.study.outputs import MARKER as STUDY_MARKER
+from budgetrec.runs.run import MARKER as RUN_MARKER
+from budgetrec.study.engine.outputs import MARKER as STUDY_MARKER
 
 FILE = "report.html"
 _WHAT = "Pass a run, a folder of runs, or what budgetrec reproduce wrote."
@@ -33,7 +33,7 @@ def write_report(path: Path | str, output: Path | str | None = None, *, overwrit
 
 
 def make_page(folder: Path) -> str:
-    """Give the page of a folder, by what it holds."""
+    """Return the page of a folder, by what it holds."""
     if (folder / RUN_MARKER).is_file():
         return run_page(read_run(folder))
     name = folder.resolve().name

@@ -131,5 +131,5 @@ def log_q_lookup(log_q: LogQ, num_items: int) -> Callable[[Tensor], Tensor]:
 
 
 def _log_inclusion(log_q: Tensor, num_draws: int) -> Tensor:
-    """Give log(1 - (1 - q)^n) without cancellation."""
+    """Return log(1 - (1 - q)^n) without cancellation."""
     return (-torch.expm1(num_draws * torch.log1p(-log_q.double().exp()))).log().to(log_q.dtype)

@@ -77,7 +77,7 @@ class QuadraticKernel:
             above[nodes] = below[2 * nodes] + below[2 * nodes + 1]
 
     def vectors(self) -> Tensor:
-        """Give the vectors (K, d) that draws rest on: those of the last update, not of the table now."""
+        """Return the vectors (K, d) that draws rest on: those of the last update, not of the table now."""
         return self._rows.flatten(0, 1)[: self.num_items]
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:

@@ -41,7 +41,7 @@ def _uniform_below(sizes: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def distinct_targets(targets: Tensor, num_items: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Give each group's distinct targets in order, padded far above K, and how many there are.
+    """Return each group's distinct targets in order, padded far above K, and how many there are.
 
     >>> distinct_targets(torch.tensor([[7, 3, 7]]), 10, None)
     (tensor([[ 3,  7, 23]]), tensor([2]))

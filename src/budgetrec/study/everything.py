@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from budgetrec.study import lognormal, synthetic, table, timing, variance
-from budgetrec.study.frame import PAGE, Finished, Request, Study, begin_folder, run_study
-from budgetrec.study.grid import Engine
-from budgetrec.study.outputs import MARKER, SHOWN, Progress, write_marker
+from budgetrec.study import lognormal, timing
+from budgetrec.study.engine.frame import PAGE, Finished, Request, Study, begin_folder, run_study
+from budgetrec.study.engine.grid import Engine
+from budgetrec.study.engine.outputs import MARKER, SHOWN, Progress, write_marker
+from budgetrec.study.synthetic import study as synthetic
+from budgetrec.study.table import study as table
+from budgetrec.study.variance import study as variance
 
 STUDIES: dict[str, Study] = {
     each.name: each for each in (lognormal.STUDY, variance.STUDY, synthetic.STUDY, timing.STUDY, table.STUDY)

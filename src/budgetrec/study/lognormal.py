@@ -9,13 +9,13 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from budgetrec.display.tables import StudyTable, Text
 from budgetrec.errors import DataError
-from budgetrec.study.frame import Findings, Request, Study
-from budgetrec.study.grid import Cell, Outcome, Stage, Stages
-from budgetrec.study.outputs import BLUE, GREY, ORANGE
-from budgetrec.study.scale import Scale
-from budgetrec.study.tables import StudyTable, Text
-from budgetrec.theory.lognormal import (
+from budgetrec.study.engine.frame import Findings, Request, Study
+from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
+from budgetrec.study.engine.outputs import BLUE, GREY, ORANGE
+from budgetrec.study.engine.scale import Scale
+from budgetrec.theory.paper.lognormal import (
     central_limit,
     fenton_wilkinson,
     ks_distance,

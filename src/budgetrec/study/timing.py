@@ -12,15 +12,15 @@ import polars as pl
 
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
+from budgetrec.display.tables import StudyTable, Text, spread
 from budgetrec.errors import DataError
-from budgetrec.study.datasets import open_datasets
-from budgetrec.study.frame import Findings, Request, Study
-from budgetrec.study.grid import RUNS, Cell, Outcome, Stage, Stages
-from budgetrec.study.outputs import BLACK, BLUE, GREEN, ORANGE
-from budgetrec.study.scale import Scale
-from budgetrec.study.tables import StudyTable, Text, spread
-from budgetrec.tracking import Watcher
-from budgetrec.training import train
+from budgetrec.study.engine.datasets import open_datasets
+from budgetrec.study.engine.frame import Findings, Request, Study
+from budgetrec.study.engine.grid import RUNS, Cell, Outcome, Stage, Stages
+from budgetrec.study.engine.outputs import BLACK, BLUE, GREEN, ORANGE
+from budgetrec.study.engine.scale import Scale
+from budgetrec.training.loop import train
+from budgetrec.training.tracking import Watcher
 
 VERSION = 1
 SHARINGS = {"batch": "shared", "sequence": "per sequence", "target": "per target"}

@@ -80,7 +80,7 @@ class OutputLayer:
         return cls(features=x, table=w, targets=y, log_q=proposal, sequences=owner)
 
     def softmax(self, index: int) -> Floats:
-        """Give the softmax of one target over the whole catalogue."""
+        """Return the softmax of one target over the whole catalogue."""
         logits = self.table @ self.features[index]
         p = np.exp(logits - logits.max())
         normal: Floats = p / p.sum()
@@ -261,7 +261,7 @@ def mix_chances(*importances: Floats) -> Floats:
 
 
 def calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
-    """Give the mean of each column of `sampled`, corrected by how far `lead` came out from its `known` mean.
+    """Return the mean of each column of `sampled`, corrected by how far `lead` is from its `known` mean.
 
     The slope between them is fitted for each k: near 1 where k is large, so that the sampling error vanishes
     there.

@@ -38,7 +38,7 @@ def _check_constant_step(step_size: float, strong_convexity: float, smoothness: 
 def constant_step_floor(
     *, noise: float, step_size: float, strong_convexity: float, smoothness: float
 ) -> float:
-    r"""Give the regret $\frac{\alpha L M}{2c}$ below which a constant step $\alpha$ is not known to go (T19).
+    r"""Return the regret $\frac{\alpha L M}{2c}$ that a constant step $\alpha$ may not get below (T19).
 
     >>> constant_step_floor(noise=8.0, step_size=0.25, strong_convexity=1.0, smoothness=2.0)
     2.0
@@ -192,7 +192,7 @@ def diminishing_step_count(
 def momentum_bound(
     *, num_steps: int, noise: float, gradient_bound: float, initial_regret: float, scale: float | None = None
 ) -> float:
-    r"""Give the order of $\min_k E\|\nabla F(w_k)\|^2$ for momentum (T21).
+    r"""Return the order of $\min_k E\|\nabla F(w_k)\|^2$ for momentum (T21).
 
     It is $\frac{R_1/C + C (G^2 + M)}{\sqrt t}$.
 
@@ -247,7 +247,7 @@ def step_ratio(noise: float, other_noise: float) -> float:
 
 
 def steps_to_gain(*, variance: ArrayLike, bias: ArrayLike, gradient: float) -> Floats:
-    r"""Give $\|\nabla F\|^2 + V / (1 - \beta)^2$, to which the steps to a given gain are in proportion (T23).
+    r"""Return $\|\nabla F\|^2 + V / (1 - \beta)^2$, in proportion to the steps to a given gain (T23).
 
     A step goes against $g = \nabla F + b + \xi$: noise $\xi$ of `variance` $V$, a `bias` of $\|b\|^2$ that
     points against the gradient, and `gradient` $\|\nabla F\|^2$; $\beta = \|b\| / \|\nabla F\|$. From 0.95 on

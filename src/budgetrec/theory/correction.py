@@ -25,7 +25,7 @@ def _check(num_negatives: int, num_items: int) -> None:
 
 
 def paper_factors(alpha: ArrayLike, *, num_classes: int, num_items: int) -> tuple[Floats, Floats]:
-    r"""Give $c_{pos}$ and $c_{neg}$ as the theorem prints them (T14); $k$ = `num_classes` are sampled in all.
+    r"""Return $c_{pos}$ and $c_{neg}$ as the theorem prints them (T14); $k$ = `num_classes` are sampled.
 
     $$c_{pos} = \frac{\alpha + k}{\alpha + K}, \qquad c_{neg} = \frac Kk \frac{\alpha + k}{\alpha + K}$$
 
@@ -41,7 +41,7 @@ def paper_factors(alpha: ArrayLike, *, num_classes: int, num_items: int) -> tupl
 
 
 def proof_factors(alpha: ArrayLike, *, num_classes: int, num_items: int) -> tuple[Floats, Floats]:
-    r"""Give the factors before the proof neglects the ones; $k$ = `num_classes` counts the positive (T14).
+    r"""Return the factors before the proof neglects the ones; $k$ = `num_classes` counts the positive (T14).
 
     $$c_{pos} = \frac{\alpha + k - 1}{\alpha + K - 1}, \qquad c_{neg} = \frac{K-1}{k-1}\, c_{pos}$$
 
@@ -60,7 +60,7 @@ def proof_factors(alpha: ArrayLike, *, num_classes: int, num_items: int) -> tupl
 
 
 def exact_factors(alpha: ArrayLike, *, num_negatives: int, num_items: int) -> tuple[Floats, Floats]:
-    r"""Give the factors for $k$ = `num_negatives` negatives out of the $K - 1$ other items (T14).
+    r"""Return the factors for $k$ = `num_negatives` negatives out of the $K - 1$ other items (T14).
 
     $$c_{pos} = \frac{\alpha + k}{\alpha + K - 1}, \qquad c_{neg} = \frac{K-1}{k}\, c_{pos}$$
 
@@ -78,7 +78,7 @@ def exact_factors(alpha: ArrayLike, *, num_negatives: int, num_items: int) -> tu
 
 
 def negative_shift(*, num_negatives: int, num_items: int) -> float:
-    r"""Give $\log \frac{K-1}{k}$, what uniform negatives' logits are raised by (T14).
+    r"""Return $\log \frac{K-1}{k}$, what uniform negatives' logits are raised by (T14).
 
     >>> round(float(np.exp(negative_shift(num_negatives=2, num_items=7))), 12)
     3.0
@@ -88,7 +88,7 @@ def negative_shift(*, num_negatives: int, num_items: int) -> float:
 
 
 def proposal_shift(log_q: ArrayLike, *, num_negatives: int) -> Floats:
-    r"""Give $-\log(k q_j)$, the shift for negatives drawn from any proposal $q$ (T14).
+    r"""Return $-\log(k q_j)$, the shift for negatives drawn from any proposal $q$ (T14).
 
     >>> float(np.exp(proposal_shift(np.log(0.25), num_negatives=2)))
     2.0
@@ -114,7 +114,7 @@ def positive_ratio(positive_logits: ArrayLike, negative_logits: ArrayLike) -> Fl
 
 
 def factor_softmax(positive_logits: ArrayLike, negative_logits: ArrayLike, *, num_items: int) -> Floats:
-    r"""Give $\mathrm{diag}(c)\, p'$ with exact factors and estimated alpha; the positive comes first (T14).
+    r"""Return $\mathrm{diag}(c)\, p'$ with exact factors and estimated alpha; the positive comes first (T14).
 
     Weights 1 and (1, 1), K = 5: alpha = 1, c = (3/5, 6/5), p' = 1/3 each:
 
@@ -132,7 +132,7 @@ def factor_softmax(positive_logits: ArrayLike, negative_logits: ArrayLike, *, nu
 
 
 def shifted_softmax(positive_logits: ArrayLike, negative_logits: ArrayLike, *, shift: ArrayLike) -> Floats:
-    """Give the softmax over the positive (first) and negatives whose logits are raised by `shift`.
+    """Return the softmax over the positive (first) and negatives whose logits are raised by `shift`.
 
     >>> shifted_softmax(0.0, [0.0, 0.0], shift=np.log(2.0)).round(12).tolist()
     [0.2, 0.4, 0.4]
@@ -144,7 +144,7 @@ def shifted_softmax(positive_logits: ArrayLike, negative_logits: ArrayLike, *, s
 
 
 def remaining_bias(p: ArrayLike, log_q: ArrayLike, *, positive: int, num_negatives: int) -> Floats:
-    r"""Give the bias $E p'' - p$ that the corrected softmax keeps, to leading order in $1/k$ (T15).
+    r"""Return the bias $E p'' - p$ that the corrected softmax keeps, to leading order in $1/k$ (T15).
 
     $$E p''_j - p_j = -\frac{p_j}{k} \Big( \frac{p_j}{q_j} - (1 - p_y) - s \Big) \; (j \ne y), \qquad
       E p''_y - p_y = \frac{p_y}{k} s, \qquad s = \sum_{j \ne y} \frac{p_j^2}{q_j} - (1 - p_y)^2$$

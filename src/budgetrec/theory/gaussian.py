@@ -7,7 +7,7 @@ from budgetrec.theory.noise import NoiseConstants, Saturating
 
 
 def gaussian_constants(*, dim: int, mean_norm: float, logit_scale: float) -> NoiseConstants:
-    r"""Give the constants in closed form for Gaussian features and weights, uniform $q$ and many items (T13).
+    r"""Return the constants for Gaussian features and weights, uniform $q$ and many items (T13).
 
     With $x \sim N(\mu, I_d)$, $\|\mu\|$ = `mean_norm`, rows of $W$ from $N(0, \frac{s^2}{d} I)$, $s$ =
     `logit_scale`, and $\tau = s^2/d < 1/2$:

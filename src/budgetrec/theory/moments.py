@@ -68,7 +68,7 @@ def quadrature_nodes(num_negatives: Floats) -> Floats:
 
 
 def _damping(ratios: Floats, nodes: Floats) -> Floats:
-    """Give exp(-u r) for every node (rows) and class: two rows of twelve are computed, the rest are squares.
+    """Return exp(-u r) for every node (rows) and class: two rows of twelve are computed, others squared.
 
     Squaring doubles a rounding error; starting afresh every six squarings keeps it below 1e-14. What has
     vanished is set to 0: numbers too small for a normal float make the products ten times slower.
@@ -165,7 +165,7 @@ def shared_products(
     num_negatives: Floats,
     counts: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    r"""Give the expected products of two targets' errors: with shared draws and with independent ones (T11).
+    r"""Return expected products of two targets' errors: with shared and with independent draws (T11).
 
     The first array is $E\langle\epsilon_t, \epsilon_{t'}\rangle$ over one set of $k$ draws, the second
     $\langle E\epsilon_t, E\epsilon_{t'}\rangle$, what is left between independent sets; an entry for each k.
@@ -210,7 +210,7 @@ def _residual(target: Target) -> Floats:
 def _label_product(
     left: Target, right: Target, q: Floats, many: Floats, *, nodes: Floats, k: Floats, mix: float
 ) -> Floats:
-    """Give E<p'' - y, p''' - y'> with 1/(D D') replaced by (mix D + (1 - mix) D')^-2."""
+    """Return E<p'' - y, p''' - y'> with 1/(D D') replaced by (mix D + (1 - mix) D')^-2."""
     p, other = left.probabilities, right.probabilities
     ratios = mix * left.ratios + (1 - mix) * right.ratios
     positive = mix * left.positive_probability + (1 - mix) * right.positive_probability

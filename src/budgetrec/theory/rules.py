@@ -22,7 +22,7 @@ def _check_constants(**constants: float) -> None:
 
 
 def paper_free_rule(num_logits: int) -> tuple[int, int]:
-    r"""Give the paper's $(n, k) = (B, 1)$, which minimises its variance without a constraint (T16).
+    r"""Return the paper's $(n, k) = (B, 1)$, which minimises its variance without a constraint (T16).
 
     >>> paper_free_rule(64)
     (64, 1)
@@ -32,7 +32,7 @@ def paper_free_rule(num_logits: int) -> tuple[int, int]:
 
 
 def paper_square_rule(num_logits: int) -> tuple[int, int]:
-    r"""Give the paper's $n = k = \sqrt B$ under $k \ge n$, rounded down (T16).
+    r"""Return the paper's $n = k = \sqrt B$ under $k \ge n$, rounded down (T16).
 
     >>> paper_square_rule(64)
     (8, 8)
@@ -45,7 +45,7 @@ def paper_square_rule(num_logits: int) -> tuple[int, int]:
 def paper_optimum(
     num_logits: float, *, example_constant: float, class_constant: float
 ) -> tuple[float, float]:
-    r"""Give the paper's $n^* = \sqrt{C_y / C_p}\, B$ and $k^* = \sqrt{C_p / C_y}$, as real numbers (T16).
+    r"""Return the paper's $n^* = \sqrt{C_y / C_p}\, B$ and $k^* = \sqrt{C_p / C_y}$, as real numbers (T16).
 
     >>> paper_optimum(64, example_constant=1.0, class_constant=4.0)
     (32.0, 2.0)
@@ -59,7 +59,7 @@ def paper_optimum(
 def shared_optimum(
     num_logits: float, *, example: float, shared_class: float, rho: float = 0.0, num_groups: int = 1
 ) -> tuple[float, float]:
-    r"""Give the law's best $(T, k)$ with $T k = B$ for $G$ shared sets, as real numbers (T17).
+    r"""Return the best $(T, k)$ with $T k = B$ for $G$ shared sets, as real numbers (T17).
 
     The law at $T k = B$ is $\frac{C_y}{T} + \frac{C_p}{G (k + \rho)}$ and terms that hardly move, so
 
@@ -82,7 +82,7 @@ def shared_optimum(
 
 
 def per_target_optimum(num_logits: float) -> tuple[float, float]:
-    r"""Give the law's best $(T, k)$ with $T k = B$ when every target draws its own negatives: $(B, 1)$ (T17).
+    r"""Return the best $(T, k)$ with $T k = B$ when each target draws its own negatives: $(B, 1)$ (T17).
 
     Class noise is $C_x / (T k + T \rho)$, which never grows with $T$ at fixed $B$, and example noise falls.
 

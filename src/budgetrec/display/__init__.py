@@ -1,0 +1,1 @@
+"""Words, tables, colours and charts for shell, report and study alike."""

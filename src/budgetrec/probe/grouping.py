@@ -1,0 +1,84 @@
+r"""A catalogue of a thousand kinds of classes in place of millions of classes, for the moments at finite k.
+
+The exact moments (docs/theory.md, T10, T11) are sums over classes of smooth functions of $r_j = p_j / q_j$.
+Classes that fall into the same cell of a scale of $\log r_j$ (for two targets: of both) are replaced by as
+many equal classes with the cell's mean $r$. The second moment of $r$, which the class noise follows, loses a
+share of about the squared width of a cell over 12, and nothing where a class is alone, as heavy ones mostly
+are. Light classes ($r < 1$) count by where they lie against $k p_y$, on a logarithmic scale and smoothly, so
+cells get wider there.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from budgetrec.probe.catalogue import Catalogue
+from budgetrec.probe.sample import sum_by
+from budgetrec.theory.moments import Target
+
+Floats = NDArray[np.float64]
+
+_WIDTHS = {1: 0.06, 2: 0.2}  # of a cell of heavy classes, for one target and for two
+_LIGHT = 3.0  # times wider are those of the lightest
+_BETWEEN = 0.2  # the r at which cells are half as dense
+_LEAST_LOG = -14.0  # of r: whatever is lighter never matters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kinds:
+    """Kinds of classes as one or two targets see them, and how many classes there are of each."""
+
+    targets: tuple[Target, ...]
+    q: Floats
+    counts: Floats
+
+
+def merge_classes(
+    log_p: Tensor, positives: tuple[int, ...], catalogue: Catalogue, *, width: float | None = None
+) -> Kinds:
+    """Merge the classes of softmaxes (1 or 2 targets, classes), given in logs, whose own are at `positives`.
+
+    The positives stay kinds of their own. A kind of $c$ classes keeps the sums of $q$, $q^2$ and $p$ over
+    what it stands for.
+    """
+    bins = _scale(log_p, catalogue, width or _WIDTHS[len(log_p)])
+    cells = bins[0] if len(bins) == 1 else bins[0] * (int(bins[1].max()) + 1) + bins[1]
+    last = int(cells.max())
+    own = sorted(set(positives))
+    cells[own] = last + 1 + np.arange(len(own))
+    size = last + 1 + len(own)
+    many = catalogue.class_weights
+    if catalogue.log_q is None:
+        total = sum_by(cells, many, size) / catalogue.num_items
+        squares = total / catalogue.num_items
+    else:
+        q = catalogue.q if many is None else catalogue.q * many
+        total = sum_by(cells, q, size)
+        squares = sum_by(cells, q * catalogue.q, size)
+    kept = total > 0
+    total, counts = total[kept], total[kept] ** 2 / squares[kept]
+    places = np.cumsum(kept) - 1
+    targets = []
+    for each, positive in zip(log_p.exp().cpu().numpy(), positives, strict=True):
+        mass = sum_by(cells, each if many is None else each * many, size)[kept]
+        mass /= mass.sum()  # exactly a softmax, which single precision is not
+        place = int(places[last + 1 + own.index(positive)])
+        targets.append(Target.of(mass / counts, total / counts, place))
+    return Kinds(targets=tuple(targets), q=total / counts, counts=counts)
+
+
+def _scale(log_p: Tensor, catalogue: Catalogue, width: float) -> NDArray[np.int64]:
+    """Return the cell of each class on the scale of each target, (targets, classes) from 0 on."""
+    log_q: Tensor | float = -math.log(catalogue.num_items)
+    if catalogue.log_q is not None:
+        log_q = catalogue.log_q if catalogue.ids is None else catalogue.log_q[catalogue.ids]
+        log_q = log_q.to(log_p.dtype)
+    log_r = (log_p - log_q).clamp_(min=_LEAST_LOG)
+    # Cells are dense by 1 / (light width) + (1 / width - 1 / (light width)) r / (r + between).
+    dense = (log_r.exp() / _BETWEEN).log1p_().mul_(1 - 1 / _LIGHT)
+    cells = (log_r - _LEAST_LOG).mul_(1 / _LIGHT).add_(dense).mul_(1 / width)
+    bins: NDArray[np.int64] = cells.long().cpu().numpy()
+    return bins

@@ -1,0 +1,1 @@
+"""Scores, top items, ranks and metrics of ranks."""

@@ -1,0 +1,1 @@
+"""Run folders: the only package that knows their layout."""

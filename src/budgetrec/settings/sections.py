@@ -1,0 +1,350 @@
+"""One frozen record a stage, and the only place that reads and writes TOML.
+
+A field's name is the name of its flag and of its key in `run.toml`, and its help is the flag's.
+"""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+
+from budgetrec.errors import ArgumentError, ConfigError
+from budgetrec.units import parse_bytes
+
+
+def setting(default: Any, text: str) -> Any:
+    """Declare a field with the sentence that `--help` shows."""
+    return field(default=default, metadata={"help": text})
+
+
+def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ArgumentError(f"{name} is {value!r}; pass one of {', '.join(choices)}.")
+
+
+def _positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ArgumentError(f"{name} is {value}; pass a number above 0.")
+
+
+def _share(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"{name} is {value}; pass a share between 0 and 1.")
+
+
+def _not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise ArgumentError(f"{name} is {value}; pass 0 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What reads the sequences."""
+
+    model: str = setting("sasrec", "sasrec or bert4rec.")
+    dim: int = setting(64, "Width of item vectors and states.")
+    num_blocks: int = setting(2, "Transformer blocks.")
+    num_heads: int = setting(2, "Attention heads; they divide dim.")
+    hidden_dim: int | None = setting(None, "Feed-forward width. [default: dim]")
+    max_length: int = setting(200, "Items of a sequence that are read, the latest ones.")
+    dropout: float = setting(0.2, "Share of numbers set to zero while training.")
+    activation: str = setting("relu", "relu, gelu or silu.")
+    norm: str = setting("pre", "pre, or query as SASRec was published.")
+    tied: bool = setting(True, "Score against the vectors that the input is read with.")
+    mask_rate: float = setting(0.2, "BERT4Rec: share of items that are hidden.")
+    last_rate: float = setting(0.1, "BERT4Rec: share of sequences whose last item alone is hidden.")
+
+    def __post_init__(self) -> None:
+        _choose("model", self.model, ("sasrec", "bert4rec"))
+        _positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
+        _positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
+        _share(mask_rate=self.mask_rate, last_rate=self.last_rate)
+
+
+OBJECTIVES = ("sampled-softmax", "bce", "gbce", "full-softmax", "sce", "rece")
+CORRECTIONS = ("none", "theorem", "logq", "logq-negatives", "refined-logq")
+SAMPLERS = ("uniform", "popularity", "log-uniform", "in-batch", "mixed", "kernel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is minimised, and what targets are scored against."""
+
+    objective: str = setting("sampled-softmax", f"One of {', '.join(OBJECTIVES)}.")
+    num_negatives: int = setting(256, "Negatives that each target meets, k.")
+    sharing: str = setting("sequence", "Who shares a set of negatives: batch, sequence or target.")
+    sampler: str = setting("uniform", f"One of {', '.join(SAMPLERS)}.")
+    correction: str = setting(
+        "theorem", "Of sampled softmax: none, theorem, logq, logq-negatives, refined-logq."
+    )
+    temperature: float = setting(1.0, "Logits are divided by it.")
+    cosine: bool = setting(False, "Score by the angle between vectors.")
+    lean: bool = setting(False, "Keep a block of logits at a time instead of all.")
+    calibration: float = setting(0.75, "gBCE: 0 is BCE, 1 the full correction.")
+    popularity_power: float = setting(1.0, "Popularity sampler: counts are raised to it.")
+    num_buckets: int = setting(64, "SCE: buckets; RECE: chunks.")
+    bucket_targets: int = setting(256, "SCE: targets of a bucket.")
+    bucket_items: int = setting(256, "SCE: items of a bucket.")
+
+    def __post_init__(self) -> None:
+        _choose("objective", self.objective, OBJECTIVES)
+        _choose("sampler", self.sampler, SAMPLERS)
+        _choose("sharing", self.sharing, ("batch", "sequence", "target"))
+        _choose("correction", self.correction, CORRECTIONS)
+        _share(calibration=self.calibration)
+        _positive(temperature=self.temperature)
+        _not_negative(popularity_power=self.popularity_power)
+        _positive(num_negatives=self.num_negatives, num_buckets=self.num_buckets)
+        _positive(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """How weights follow the gradient."""
+
+    optimizer: str = setting("adam", "sgd, momentum, adam, adamw or adagrad.")
+    learning_rate: float = setting(1e-3, "Step size.")
+    table_updates: str = setting(
+        "auto", "Of the item table: dense, row-sparse, or auto by what a step touches."
+    )
+    schedule: str = setting("constant", "constant, linear, cosine or inverse-sqrt.")
+    warmup_steps: int = setting(0, "Steps over which the learning rate rises from 0.")
+    weight_decay: float = setting(0.0, "Share of the weights taken off a step (adamw) or added to gradients.")
+    momentum: float = setting(0.9, "Of momentum.")
+    beta1: float = setting(0.9, "Of adam and adamw: memory of the mean.")
+    beta2: float = setting(0.98, "Of adam and adamw: memory of the square.")
+    clip_norm: float | None = setting(None, "Shorten longer gradients to this norm. [default: never]")
+
+    def __post_init__(self) -> None:
+        _choose("optimizer", self.optimizer, ("sgd", "momentum", "adam", "adamw", "adagrad"))
+        _choose("table_updates", self.table_updates, ("auto", "dense", "row-sparse"))
+        _choose("schedule", self.schedule, ("constant", "linear", "cosine", "inverse-sqrt"))
+        _positive(learning_rate=self.learning_rate, clip_norm=self.clip_norm)
+        _not_negative(warmup_steps=self.warmup_steps, weight_decay=self.weight_decay, momentum=self.momentum)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ArgumentError(f"{name} is {getattr(self, name)}; pass at least 0 and below 1.")
+
+
+PRECISIONS = ("32-true", "bf16-mixed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How long, how often, on what."""
+
+    batch_size: int = setting(128, "Sequences a step, n.")
+    micro_batches: int | None = setting(
+        None, "Cut each step into so many parts: same step, less memory. [default: what is fastest]"
+    )
+    targets: str = setting("all", "Predict the next item at all positions, or at the last only.")
+    windows: str = setting("last", "Of a long sequence train on the last window, or on all.")
+    epochs: int | None = setting(None, "Stop after so many passes. [default: 20 if nothing else stops]")
+    steps: int | None = setting(None, "Stop after so many steps.")
+    seconds: float | None = setting(None, "Stop after so many seconds of training.")
+    patience: int | None = setting(None, "Stop after so many evaluations without a better --metric.")
+    metric: str = setting("ndcg@10", "Which validation metric chooses the best weights.")
+    evaluate_every: int | None = setting(
+        None, "Sequences trained on between evaluations. [default: one epoch]"
+    )
+    evaluation_growth: float = setting(
+        0.0, "Wait at least this share of the sequences seen so far: 0.1 makes late evaluations rarer."
+    )
+    validation_users: int | None = setting(
+        None, "While training, evaluate on so many users, evenly spread. [default: all]"
+    )
+    checkpoint_seconds: float = setting(120.0, "Save at least this often.")
+    memory: str | None = setting(
+        None, "What training may add to the process, as in 2GiB: steps are cut finer when they grow above it."
+    )
+    replan: int | None = setting(
+        None,
+        "With a plan: measure the noise every so many steps, and change n, k and sharing if it pays.",
+    )
+    precision: str = setting("32-true", f"One of {', '.join(PRECISIONS)}.")
+    compile: bool = setting(False, "Compile the model with torch.compile.")
+    tensorboard: bool = setting(False, "Write TensorBoard events too (extra: tensorboard).")
+    device: str = setting("auto", "auto, cpu or cuda.")
+    threads: int | None = setting(
+        None, "CPU threads; 1 is best where other work keeps the cores busy. [default: torch's choice]"
+    )
+    seed: int = setting(0, "Decides weights, order, negatives and dropout.")
+
+    def __post_init__(self) -> None:
+        _choose("targets", self.targets, ("all", "last"))
+        _choose("windows", self.windows, ("last", "all"))
+        _choose("metric", self.metric, METRICS)
+        _choose("precision", self.precision, PRECISIONS)
+        _choose("device", self.device, ("auto", "cpu", "cuda"))
+        _positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
+        _positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
+        _positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
+        if not 0 <= self.evaluation_growth < math.inf:
+            raise ArgumentError(
+                f"evaluation_growth is {self.evaluation_growth:g}; pass a number from 0, as in 0.1."
+            )
+        _positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
+        if self.memory is not None:
+            parse_bytes(self.memory)
+        if not 0 <= self.seed < 2**63:
+            raise ArgumentError(f"seed is {self.seed}; pass an integer from 0 to 2^63 - 1.")
+
+
+METRICS = ("ndcg@10", "hit_rate@10", "mrr", "val_loss")
+_SECTIONS = {
+    "model": ModelConfig,
+    "objective": ObjectiveConfig,
+    "optimizer": OptimizerConfig,
+    "training": TrainingConfig,
+}
+
+
+_DRAWN = ("sampled-softmax", "bce", "gbce")
+_FROM_COUNTS = ("popularity", "in-batch", "mixed")
+# Which settings are read only where another one has one of these values.
+_READ_BY: tuple[tuple[set[str], str, tuple[str, ...]], ...] = (
+    ({"mask_rate", "last_rate"}, "model", ("bert4rec",)),
+    ({"num_negatives", "sharing", "sampler", "popularity_power"}, "objective", _DRAWN),
+    ({"correction"}, "objective", ("sampled-softmax",)),
+    ({"temperature", "cosine"}, "objective", ("sampled-softmax", "full-softmax")),
+    ({"calibration"}, "objective", ("gbce",)),
+    ({"num_buckets"}, "objective", ("sce", "rece")),
+    ({"bucket_targets", "bucket_items"}, "objective", ("sce",)),
+    ({"popularity_power"}, "sampler", _FROM_COUNTS),
+    ({"momentum"}, "optimizer", ("momentum",)),
+    ({"beta1", "beta2"}, "optimizer", ("adam", "adamw")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that decides a run; saved as `run.toml` beside its results."""
+
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the sections without what is left open; TOML has no word for nothing."""
+        return {
+            name: {
+                key: value
+                for key, value in dataclasses.asdict(getattr(self, name)).items()
+                if value is not None
+            }
+            for name in _SECTIONS
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], source: str) -> Self:
+        """Check and take over sections; `source` is named in errors."""
+        _refuse_unknown(document, _SECTIONS, source)
+        return cls(
+            **{
+                name: _section(kind, document.get(name, {}), f"{source} [{name}]")
+                for name, kind in _SECTIONS.items()
+            }
+        )
+
+    def replaced(self, settings: Mapping[str, Any]) -> Self:
+        """Change settings by their names alone: no two sections share one."""
+        homes = {item.name: name for name, kind in _SECTIONS.items() for item in fields(kind)}
+        try:
+            _refuse_unknown(settings, homes, "settings")
+            for key, value in settings.items():
+                _check_type("settings", key, value, typing.get_type_hints(_SECTIONS[homes[key]])[key])
+        except ConfigError as error:
+            raise ArgumentError(str(error)) from error
+        changed = {
+            name: dataclasses.replace(
+                getattr(self, name), **{key: value for key, value in settings.items() if homes[key] == name}
+            )
+            for name in _SECTIONS
+        }
+        return dataclasses.replace(self, **changed)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a setting by its name alone.
+
+        >>> RunConfig()["dim"]
+        64
+        """
+        return next(getattr(part, name) for part in self._parts() if hasattr(part, name))
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.model, self.objective, self.optimizer, self.training
+
+    def refuse_unused(self, settings: Mapping[str, Any]) -> None:
+        """Refuse a setting that was asked for and that nothing would read."""
+        for names, key, readers in _READ_BY:
+            value = self[key]
+            for name in names & settings.keys() if value not in readers else ():
+                raise ArgumentError(
+                    f"{name} means nothing to the {key} {value}. Leave it out, or pass "
+                    f"{key} {' or '.join(readers)}."
+                )
+
+    def write(self, path: Path, **extra: Any) -> None:
+        """Write TOML; `extra` comes first, as keys outside the sections."""
+        path.write_text(tomli_w.dumps({**extra, **self.to_dict()}), "utf-8")
+
+
+def all_settings() -> list[tuple[str, dataclasses.Field[Any], Any]]:
+    """List section, field and type of every setting, in order."""
+    return [
+        (name, item, typing.get_type_hints(kind)[item.name])
+        for name, kind in _SECTIONS.items()
+        for item in fields(kind)
+    ]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or say in one sentence why not."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist. Pass a TOML file such as the run.toml of a run.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {error}. Mend it or leave it out.") from error
+
+
+def _section(kind: type[Any], values: Any, source: str) -> Any:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source} is {values!r}, not a table. Write [section] and key = value lines.")
+    types_of = typing.get_type_hints(kind)
+    _refuse_unknown(values, types_of, source)
+    for key, value in values.items():
+        _check_type(source, key, value, types_of[key])
+    try:
+        return kind(**values)
+    except ArgumentError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def _check_type(source: str, key: str, value: Any, kind: Any) -> None:
+    """Refuse a value of another type; a whole number may stand for a float."""
+    allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    allowed = (*allowed, int) if float in allowed else allowed
+    if type(value) not in allowed:
+        names = " or ".join(each.__name__ for each in allowed if each is not type(None))
+        raise ConfigError(f"{source} {key} is {value!r}. Pass {names}.")
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any], source: str) -> None:
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(known)}."
+            raise ConfigError(f"{source} has unknown key {key!r}. {hint}")

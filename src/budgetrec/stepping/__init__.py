@@ -1,0 +1,1 @@
+"""Everything that takes one training step."""

@@ -1,0 +1,255 @@
+"""A model with its objective and its optimisers, built from settings: everything that takes a step.
+
+Training takes steps until it has a reason to stop; the planner takes a few to see how long they last.
+"""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from budgetrec.data.batches import Batch, TrainingBatches
+from budgetrec.data.store import Dataset
+from budgetrec.errors import ArgumentError, BudgetrecError, TrainingError
+from budgetrec.models import SequenceModel
+from budgetrec.models.layers import seed_dropout
+from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
+from budgetrec.samplers import QuadraticKernel
+from budgetrec.settings.build import build_model, build_objective
+from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
+
+_KERNEL_STEPS = 100  # the kernel sampler takes in the table's new vectors this often
+
+
+class Stepper:
+    """Takes steps; what it is made of can be looked at, and parts of it changed between steps.
+
+    `model` stands in for the one that the settings name. `micro_batches` is what a step is cut into; None
+    leaves that to what is fastest.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        config: RunConfig,
+        features: Tensor | None = None,
+        *,
+        model: SequenceModel | None = None,
+    ) -> None:
+        training = config.training
+        if training.threads is not None:
+            torch.set_num_threads(training.threads)
+        self.dataset, self.config, self.features = dataset, config, features
+        self.fabric = _make_fabric(training)
+        self.device = self.fabric.device
+        self.generators = _make_generators(training.seed, self.device)
+        if model is None:
+            model = build_model(
+                config.model, dataset.num_items, features=features, generator=self.generators["weights"]
+            )
+        self.model = model
+        self.fabric.to_device(self.model)  # in place, as modules are moved
+        seed_dropout(self.model, self.generators["dropout"])
+        self.batches = self._make_batches()
+        self.table_updates = resolve_table_updates(
+            config,
+            num_items=dataset.num_items,
+            num_sequences=self.batches.num_sequences,
+            num_targets=self.batches.num_targets,
+            has_features=features is not None,
+        )
+        self._set_objective()
+        self.row_gradients = gather_in_place(self.model, sparse=self.table_updates == "row-sparse")
+        self.names = {parameter: name for name, parameter in self.model.named_parameters()}
+        optimizer = config.optimizer
+        self.optimizers = make_optimizers(
+            self.names,
+            [gradients.weight for gradients in self.row_gradients],
+            optimizer=optimizer.optimizer,
+            table_updates=self.table_updates,
+            learning_rate=optimizer.learning_rate,
+            momentum=optimizer.momentum,
+            betas=(optimizer.beta1, optimizer.beta2),
+            weight_decay=optimizer.weight_decay,
+        )
+        self.forward = torch.compile(self.model, dynamic=True) if training.compile else None
+        self.micro_batches = training.micro_batches
+        self.num_parts = 1  # of the last step
+        self.steps = 0
+
+    def _make_batches(self) -> TrainingBatches:
+        return TrainingBatches(
+            self.dataset,
+            batch_size=self.config.training.batch_size,
+            max_length=self.config.model.max_length,
+            windows=self.config.training.windows,
+            group_by_length=False,  # batches are drawn at random, and sorted by length inside
+        )
+
+    def _set_objective(self) -> None:
+        self.objective = build_objective(self.config.objective, self.dataset, self.model)
+        self.sampler = getattr(self.objective, "sampler", None)
+
+    def change(self, **settings: Any) -> None:
+        """Go on with other negatives or another batch size; weights and optimisers stay.
+
+        Another batch size shows from the next epoch's batches on.
+        """
+        self.config = self.config.replaced(settings)
+        self._set_objective()
+        if "batch_size" in settings:
+            self.batches = self._make_batches()
+
+    def gradient(self, batch: Batch) -> StepSums:
+        """Set every parameter's gradient to that of a batch.
+
+        Where a device has no memory left for that, the batch is cut into more parts until it has.
+        """
+        while True:
+            states = self._generator_states()
+            try:
+                return self._gradient(batch)
+            except torch.OutOfMemoryError:
+                self._restore(states)  # draw the same negatives again
+                if not self.split(len(batch.ids)):
+                    raise
+                torch.cuda.empty_cache()
+
+    def split(self, batch_size: int) -> bool:
+        """Cut steps into twice as many parts from now on, if that can be: same step, less memory."""
+        parts = max(self.micro_batches or 1, self.num_parts)
+        if not self.objective.separable or parts >= batch_size:
+            return False
+        self.micro_batches = min(2 * parts, batch_size)
+        return True
+
+    def _gradient(self, batch: Batch) -> StepSums:
+        self.model.train()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        for gradients in self.row_gradients:
+            gradients.begin()
+        sums = accumulate_gradients(
+            self.model,
+            self.objective,
+            Batch(*(self.fabric.to_device(part) for part in (batch.ids, batch.targets, batch.mask))),
+            micro_batches=self.micro_batches,
+            last_only=self.config.training.targets == "last",
+            generator=self.generators["negatives"],
+            backward=self.fabric.backward,
+            autocast=self.fabric.autocast,
+            forward=self.forward,
+        )
+        for gradients in self.row_gradients:
+            gradients.finish()
+        if self.config.optimizer.clip_norm is not None:
+            clip_gradients(self.names, self.config.optimizer.clip_norm)
+        self.num_parts = sums.num_parts
+        return sums
+
+    def step(self, batch: Batch, learning_rate: float) -> StepSums:
+        """Take one step of the optimisers."""
+        set_learning_rate(self.optimizers, learning_rate)
+        sums = self.gradient(batch)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.steps += 1
+        if isinstance(self.sampler, QuadraticKernel) and self.steps % _KERNEL_STEPS == 0:
+            self.update_sampler(self.model.item_table().detach())
+        return sums
+
+    def update_sampler(self, vectors: Tensor) -> None:
+        """Let the kernel sampler take in item vectors (K, d)."""
+        if isinstance(self.sampler, QuadraticKernel):
+            self.sampler.update(torch.arange(self.sampler.num_items), vectors)
+
+    def rehearse(self) -> None:
+        """Compute one gradient and forget it: settings that do not fit fail before anything is written."""
+        states = self._generator_states()
+        try:
+            self.gradient(next(self.batches.epoch(self.generators["order"])))
+        except Exception as error:
+            if self.forward is None or isinstance(error, BudgetrecError):
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise TrainingError(f"torch.compile failed: {reason}. Leave out --compile.") from error
+        self._restore(states)
+
+    def _generator_states(self) -> dict[str, Tensor]:
+        return {name: generator.get_state() for name, generator in self.generators.items()}
+
+    def _restore(self, states: dict[str, Tensor]) -> None:
+        for name, generator in self.generators.items():
+            generator.set_state(states[name])
+
+
+def resolve_table_updates(
+    config: RunConfig, *, num_items: int, num_sequences: int, num_targets: int, has_features: bool
+) -> str:
+    """Say how the item table is updated, "dense" or "row-sparse".
+
+    `num_sequences` and `num_targets` are those of an epoch.
+    """
+    wanted, objective, training = config.optimizer.table_updates, config.objective, config.training
+    if objective.objective in ("full-softmax", "sce", "rece") or has_features:
+        if wanted == "row-sparse":
+            cause = "item features" if has_features else objective.objective
+            raise ArgumentError(
+                f"table_updates is row-sparse, but with {cause} each step touches every item. "
+                "Pass dense or auto."
+            )
+        return "dense"
+    if wanted != "auto":
+        return wanted
+    batch_size = min(training.batch_size, num_sequences)
+    num_inputs = num_targets * batch_size // num_sequences
+    scored = batch_size if training.targets == "last" else num_inputs
+    num_groups = {"batch": 1, "sequence": batch_size, "target": scored}[objective.sharing]
+    touched = num_inputs + scored + num_groups * objective.num_negatives
+    return choose_table_updates(num_items=num_items, dim=config.model.dim, rows_touched=touched)
+
+
+def training_device(training: TrainingConfig) -> torch.device:
+    """Say where a run trains."""
+    if training.device == "cuda" and not torch.cuda.is_available():
+        raise TrainingError("device is cuda, but torch sees no GPU here. Pass --device cpu or auto.")
+    cuda = training.device == "cuda" or (training.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+
+
+def _make_fabric(training: TrainingConfig) -> Fabric:
+    kind = training_device(training).type
+    if training.precision == "bf16-mixed" and kind == "cpu":
+        _check_bfloat16()
+    precision: Any = training.precision
+    return Fabric(accelerator=kind, devices=1, precision=precision)
+
+
+def _check_bfloat16() -> None:
+    """Multiply two small matrices in a process of its own: some processors die of an illegal instruction."""
+    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+    probe = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)  # noqa: S603
+    if probe.returncode:
+        raise TrainingError(
+            "this processor cannot multiply bfloat16 with this torch. Pass --precision 32-true."
+        )
+
+
+def _make_generators(seed: int, device: torch.device) -> dict[str, torch.Generator]:
+    """Make a generator for each use, so that a change in one leaves the draws of the others alone."""
+    places: dict[str, str | torch.device] = {
+        "weights": "cpu",
+        "order": "cpu",
+        "negatives": device,
+        "dropout": device,
+    }
+    seeds = np.random.SeedSequence(seed).generate_state(len(places), np.uint64)
+    return {
+        name: torch.Generator(place).manual_seed(int(own >> np.uint64(1)))
+        for (name, place), own in zip(places.items(), seeds, strict=True)
+    }

@@ -1,0 +1,1 @@
+"""The one scheduler of a study's cells, and the frame that every study stands in."""

@@ -1,0 +1,326 @@
+"""The paper's synthetic study: how a budget of B logits a step is best split into n examples and k negatives.
+
+The learning rate is chosen for each configuration on the first seed, from a ladder that is extended while the
+best lies at its end. Runs of one budget take the same number of steps, and so of logits; those with few
+examples a step go on until they have seen as many examples as every other run has.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from budgetrec.evaluation.curves import area, mean_loss
+from budgetrec.study.engine.frame import Findings, Request, Study
+from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
+from budgetrec.study.engine.scale import Scale
+from budgetrec.study.synthetic.cells import PER_TARGET, SHARED
+from budgetrec.study.synthetic.findings import describe
+from budgetrec.study.synthetic.world import WorldSettings
+from budgetrec.theory.paper.published import OPTIMIZERS
+
+VERSION = 1  # of runs
+WORLD_VERSION = 2  # of what is measured of the world
+CORRECTIONS = {"vanilla": "none", "corrected": "theorem"}
+AXES = ("steps", "examples")
+_CELLS = "budgetrec.study.synthetic.cells"
+# The ladder of learning rates: for gradient descent in multiples of n, since a row's gradient falls as 1 / n.
+RATES = {"sgd": (2.0**-6, 2.0**-4, 2.0**-2), "adam": (2.5e-3, 1e-2, 4e-2)}
+_RATE_FACTOR = 4.0
+_FEWEST_STEPS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticPlan:
+    """The size of the study; `steps` are those of each budget B, `stride` the ratio of one n to the next."""
+
+    num_examples: int
+    num_validation: int
+    num_items: int
+    dim: int
+    logit_scale: float
+    steps: Mapping[int, int]
+    horizon_examples: int
+    stride: int
+    num_seeds: int
+    num_evaluations: int
+    most_extensions: int
+    num_probe_targets: int
+    rates: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: RATES)
+
+    def pairs(self, budget: int) -> list[tuple[int, int]]:
+        """List (n, k) from high batch to high sample, as far as there are k classes."""
+        sizes = [budget]
+        while sizes[-1] > 1:
+            sizes.append(max(1, sizes[-1] // self.stride))
+        return [(n, budget // n) for n in sizes if budget // n <= self.num_items]
+
+    def world(self, seed: int) -> WorldSettings:
+        """Return the sizes of the world."""
+        names = ("num_examples", "num_validation", "num_items", "dim", "logit_scale")
+        return WorldSettings(**{name: getattr(self, name) for name in names}, seed=seed)
+
+
+PLANS = {
+    Scale.SMOKE: SyntheticPlan(
+        num_examples=400,
+        num_validation=100,
+        num_items=200,
+        dim=8,
+        logit_scale=2.5,
+        steps={2**4: 16, 2**6: 12},
+        horizon_examples=24,
+        stride=8,
+        num_seeds=2,
+        num_evaluations=4,
+        most_extensions=1,
+        num_probe_targets=200,
+        rates={"sgd": (2.0**-4,), "adam": (1e-2, 4e-2)},
+    ),
+    Scale.SMALL: SyntheticPlan(
+        num_examples=10_000,
+        num_validation=500,
+        num_items=5_000,
+        dim=16,
+        logit_scale=3.0,
+        steps={2**4: 4_000, 2**6: 4_000, 2**10: 1_600, 2**14: 600},
+        horizon_examples=8_192,
+        stride=4,
+        num_seeds=3,
+        num_evaluations=16,
+        most_extensions=2,
+        num_probe_targets=1_000,
+    ),
+    Scale.PAPER: SyntheticPlan(
+        num_examples=100_000,
+        num_validation=2_000,
+        num_items=50_000,
+        dim=16,
+        logit_scale=3.0,
+        steps={2**4: 65_536, 2**6: 32_768, 2**10: 8_192, 2**14: 2_048},
+        horizon_examples=65_536,
+        stride=2,
+        num_seeds=5,
+        num_evaluations=32,
+        most_extensions=3,
+        num_probe_targets=2_000,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What is compared: everything of a run but its learning rate and seed."""
+
+    budget: int
+    batch_size: int
+    num_negatives: int
+    sharing: str
+    optimizer: str
+    loss: str
+
+
+def configurations(plan: SyntheticPlan) -> list[Configuration]:
+    """List every configuration of the study."""
+    return [
+        Configuration(
+            budget=budget, batch_size=n, num_negatives=k, sharing=sharing, optimizer=optimizer, loss=loss
+        )
+        for budget in plan.steps
+        for n, k in plan.pairs(budget)
+        for sharing, optimizer, loss in product((SHARED, PER_TARGET), OPTIMIZERS, CORRECTIONS)
+    ]
+
+
+def evaluation_steps(plan: SyntheticPlan, configuration: Configuration) -> list[int]:
+    """Return where a run is evaluated: closer together where the loss falls fastest, and at both horizons."""
+    ends = {math.ceil(horizon(plan, configuration, axis)) for axis in AXES}
+    places = np.linspace(0, 1, plan.num_evaluations + 1) ** 2 * max(ends)
+    return sorted({math.ceil(place) for place in places.tolist()} | ends)
+
+
+def make_cell(
+    plan: SyntheticPlan, configuration: Configuration, *, rate: float, world_seed: int, seed: int
+) -> Cell:
+    """Describe one run; with one example a step both ways of sharing are the same cell."""
+    n = configuration.batch_size
+    return Cell(
+        study="synthetic",
+        version=VERSION,
+        function=f"{_CELLS}:train_cell",
+        settings={
+            "world": asdict(plan.world(world_seed)),
+            "batch_size": n,
+            "num_negatives": configuration.num_negatives,
+            "sharing": SHARED if n == 1 else configuration.sharing,
+            "optimizer": configuration.optimizer,
+            "correction": CORRECTIONS[configuration.loss],
+            "learning_rate": rate * n if configuration.optimizer == "sgd" else rate,
+            "evaluations": evaluation_steps(plan, configuration),
+            "seed": seed,
+        },
+    )
+
+
+def horizon(plan: SyntheticPlan, configuration: Configuration, axis: str) -> float:
+    """Return the step up to which losses are averaged: the budget's own, or by examples seen."""
+    if axis == "steps":
+        return float(plan.steps[configuration.budget])
+    return plan.horizon_examples / configuration.batch_size
+
+
+def axes(plan: SyntheticPlan, configuration: Configuration) -> list[str]:
+    """List what a configuration is compared over; over examples only if it takes a few steps for them."""
+    return [axis for axis in AXES if horizon(plan, configuration, axis) >= _FEWEST_STEPS]
+
+
+def average(
+    plan: SyntheticPlan, configuration: Configuration, outcome: Outcome | None, axis: str
+) -> float | None:
+    """Return the mean loss of a run up to its horizon; None for a run that failed or diverged."""
+    if outcome is None or "diverged" in outcome.values or axis not in axes(plan, configuration):
+        return None
+    steps, losses = (np.asarray(outcome.values[name], np.float64) for name in ("steps", "val_loss"))
+    return mean_loss(steps, losses, horizon(plan, configuration, axis))
+
+
+class _Rates:
+    """The ladder of learning rates of one configuration, and what each gave."""
+
+    def __init__(self, configuration: Configuration, axes: Sequence[str], first: Sequence[float]) -> None:
+        self.configuration, self.axes = configuration, axes
+        self.losses: dict[float, dict[str, float | None]] = {}
+        self.next = list(first)
+
+    def best(self, axis: str) -> float | None:
+        """Return the rate with the smallest mean loss, None if every run diverged."""
+        known = [(losses[axis], rate) for rate, losses in self.losses.items()]
+        return min(((loss, rate) for loss, rate in known if loss is not None), default=(0.0, None))[1]
+
+    def at_end(self, axis: str) -> bool:
+        """Say whether a better rate may lie beyond the ladder."""
+        return self.best(axis) in (None, min(self.losses), max(self.losses))
+
+    def extend(self) -> None:
+        """Plan one more rate at each end that is the best of an axis; smaller ones if nothing converged."""
+        best = {self.best(axis) for axis in self.axes}
+        self.next = []
+        if best & {None, min(self.losses)}:
+            self.next.append(min(self.losses) / _RATE_FACTOR)
+        if max(self.losses) in best:
+            self.next.append(max(self.losses) * _RATE_FACTOR)
+
+
+def count(request: Request) -> int:
+    """Count cells, those that are looked up again included, if no ladder is extended."""
+    plan = PLANS[request.scale]
+    return 1 + sum(
+        len(plan.rates[each.optimizer]) + plan.num_seeds * len(axes(plan, each))
+        for each in configurations(plan)
+    )
+
+
+def stages(request: Request, folder: Path) -> Stages[Findings]:
+    """Measure the world, choose learning rates on the first seed, run the other seeds."""
+    plan, everything = PLANS[request.scale], configurations(PLANS[request.scale])
+    pairs = [list(pair) for budget in plan.steps for pair in plan.pairs(budget)]
+    world = Cell(
+        study="synthetic-world",
+        version=WORLD_VERSION,
+        function=f"{_CELLS}:measure_cell",
+        settings={
+            "world": asdict(plan.world(request.seed)),
+            "pairs": pairs,
+            "num_targets": plan.num_probe_targets,
+            "seed": request.seed,
+        },
+    )
+    (facts,) = yield Stage([world])
+    ladders = [_Rates(each, axes(plan, each), plan.rates[each.optimizer]) for each in everything]
+    found: dict[str, Outcome | None] = {}
+    for _ in range(1 + plan.most_extensions):
+        tried = [(ladder, rate) for ladder in ladders for rate in ladder.next]
+        cells = [
+            make_cell(plan, ladder.configuration, rate=rate, world_seed=request.seed, seed=request.seed)
+            for ladder, rate in tried
+        ]
+        outcomes = yield Stage(cells)
+        for (ladder, rate), cell, outcome in zip(tried, cells, outcomes, strict=True):
+            found[cell.key] = outcome
+            ladder.losses[rate] = {axis: average(plan, ladder.configuration, outcome, axis) for axis in AXES}
+        for ladder in ladders:
+            ladder.extend()
+    chosen = list(_chosen(plan, ladders, request.seed))
+    cells = [each[-1] for each in chosen]
+    found |= dict(zip([cell.key for cell in cells], (yield Stage(cells)), strict=True))
+    rows = [row for each in chosen for row in _row(plan, each, found)]
+    curves = _curves(plan, chosen, found)
+    return describe(plan, request, pl.DataFrame(rows), curves, facts)
+
+
+_Chosen = tuple[_Rates, str, float, int, Cell]
+
+
+def _chosen(plan: SyntheticPlan, ladders: Sequence[_Rates], first: int) -> Iterator[_Chosen]:
+    """List ladder, axis, rate, seed and cell of every run that the results are made of."""
+    for ladder, axis in ((each, axis) for each in ladders for axis in each.axes):
+        rate = ladder.best(axis)
+        if rate is None:
+            continue
+        for seed in range(first, first + plan.num_seeds):
+            cell = make_cell(plan, ladder.configuration, rate=rate, world_seed=first, seed=seed)
+            yield ladder, axis, rate, seed, cell
+
+
+def _row(
+    plan: SyntheticPlan, chosen: _Chosen, found: Mapping[str, Outcome | None]
+) -> Iterator[dict[str, Any]]:
+    ladder, axis, _, seed, cell = chosen
+    configuration, outcome = ladder.configuration, found[cell.key]
+    loss = average(plan, configuration, outcome, axis)
+    if loss is None or outcome is None:
+        return
+    steps = np.asarray(outcome.values["steps"], np.float64)
+    inside = steps <= plan.steps[configuration.budget]
+    losses = np.asarray(outcome.values["val_loss"], np.float64)
+    yield {
+        **asdict(configuration),
+        "axis": axis,
+        "learning_rate": cell.settings["learning_rate"],
+        "rate_at_end": ladder.at_end(axis),
+        "seed": seed,
+        "mean_loss": loss,
+        "aul_steps": area(steps[inside], losses[inside]),
+        "final_loss": float(np.interp(horizon(plan, configuration, axis), steps, losses)),
+    }
+
+
+def _curves(
+    plan: SyntheticPlan, chosen: Sequence[_Chosen], found: Mapping[str, Outcome | None]
+) -> pl.DataFrame:
+    """Return loss against steps, examples and logits for the rates chosen by steps, a row a measurement."""
+    frames = []
+    for ladder, axis, _, seed, cell in chosen:
+        outcome, configuration = found[cell.key], ladder.configuration
+        if axis != "steps" or outcome is None or "diverged" in outcome.values:
+            continue
+        settings = {name: pl.lit(value) for name, value in asdict(configuration).items()}
+        frames.append(
+            pl.DataFrame({"steps": outcome.values["steps"], "val_loss": outcome.values["val_loss"]})
+            .filter(pl.col("steps") <= plan.steps[configuration.budget])
+            .with_columns(
+                **settings,
+                seed=pl.lit(seed),
+                examples=pl.col("steps") * configuration.batch_size,
+                logits=pl.col("steps") * configuration.budget,
+            )
+        )
+    return pl.concat(frames)
+
+
+STUDY = Study(name="synthetic", count=count, stages=stages)

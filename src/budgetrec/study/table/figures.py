@@ -1,0 +1,53 @@
+"""Learning curves of the main table: loss and NDCG@10 against batches, examples and seconds."""
+
+import altair as alt
+import polars as pl
+
+from budgetrec.study.engine.outputs import BLUE, GREEN, GREY, ORANGE, PINK
+
+_AXES = {"step": "batches", "examples": "examples", "seconds": "training seconds"}
+_MEASURES = {"val_loss": "validation loss", "ndcg": "validation NDCG@10"}
+
+
+def draw_curves(curves: pl.DataFrame) -> alt.TopLevelMixin:
+    """Draw a row a measure and a column an axis; colour is (n, k), dashes one set a sequence."""
+    frame = curves.rename({"ndcg@10": "ndcg"}).with_columns(
+        allocation=pl.format("({}, {})", "batch_size", "num_negatives"),
+        negatives=pl.col("sharing").replace({"batch": "shared", "sequence": "per sequence"}),
+    )
+    names = frame["allocation"].unique(maintain_order=True).to_list()
+    colour = alt.Color(
+        "allocation:N",
+        sort=names,
+        scale=alt.Scale(domain=names, range=[ORANGE, GREEN, BLUE, GREY, PINK][: len(names)]),
+        title="(n, k)",
+    )
+    dash = alt.StrokeDash(
+        "negatives:N",
+        scale=alt.Scale(domain=["shared", "per sequence"], range=[[1, 0], [4, 3]]),
+        title="negatives",
+        legend=alt.Legend(symbolType="stroke"),
+    )
+    panels = [
+        alt.Chart(frame)
+        .mark_line(strokeWidth=1.8)
+        .encode(
+            x=alt.X(
+                f"{axis}:Q",
+                title=title,
+                axis=alt.Axis(tickCount=5, format="~g" if axis == "seconds" else "~s"),
+            ),
+            y=alt.Y(f"{measure}:Q", title=words, scale=alt.Scale(zero=False)),
+            color=colour,
+            strokeDash=dash,
+        )
+        .properties(width=220, height=160)
+        for measure, words in _MEASURES.items()
+        for axis, title in _AXES.items()
+    ]
+    chart: alt.TopLevelMixin = (
+        alt.concat(*panels, columns=len(_AXES))
+        .configure_legend(orient="bottom")
+        .configure_title(fontSize=12, anchor="start")
+    )
+    return chart

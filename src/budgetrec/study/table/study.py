@@ -1,0 +1,330 @@
+"""The paper's main table: SASRec with (n, k) of one budget, and the fair version beside it.
+
+To the paper's allocations comes the planner's for the same way of sharing. Each is trained with both
+optimisers, vanilla and corrected, with negatives shared by the batch and drawn for each sequence. The
+learning rate of a configuration is the one of the paper's grid with the best validation NDCG@10 (on the first
+seed alone, except at the paper's scale); the other seeds follow with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from budgetrec.data.batches import TrainingBatches
+from budgetrec.data.store import Dataset
+from budgetrec.errors import DataError
+from budgetrec.evaluation.curves import common_horizons, summarise_curve
+from budgetrec.planner import Plan
+from budgetrec.planner import plan as make_plan
+from budgetrec.settings.sections import RunConfig
+from budgetrec.study.engine.datasets import open_datasets
+from budgetrec.study.engine.frame import PLANS as PLANS_FOLDER
+from budgetrec.study.engine.frame import Findings, Request, Study
+from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
+from budgetrec.study.engine.scale import Scale
+from budgetrec.study.table.findings import describe
+from budgetrec.theory.paper.published import ALLOCATIONS, LEARNING_RATES, OPTIMIZERS
+
+VERSION = 2
+LOSSES = {"vanilla": "none", "corrected": "theorem"}
+SHARINGS = ("batch", "sequence")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """n sequences and k negatives, who chose them, and how steps are taken."""
+
+    batch_size: int
+    num_negatives: int
+    source: str = "paper"
+    lean: bool = False
+    micro_batches: int | None = None
+    table_updates: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePlan:
+    """The size of the study: settings of every run, some by dataset, seeds and rates."""
+
+    settings: Mapping[str, Any]
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    allocations: Sequence[Allocation] = tuple(
+        Allocation(batch_size=n, num_negatives=k) for n, k in ALLOCATIONS
+    )
+    num_seeds: int = 5
+    most_rates: int | None = None
+    tuning_seeds: int = 1
+    memory: str = "512MiB"  # that the planner may use
+    warm_up: float = 15.0  # seconds; 0 plans by what is assumed instead of measured
+
+    def run_settings(self, dataset: str) -> dict[str, Any]:
+        """Return what all runs on a dataset share."""
+        return {**self.settings, **self.by_dataset.get(dataset, {})}
+
+    def rates(self, dataset: str, optimizer: str) -> tuple[float, ...]:
+        """Return the paper's grid; data that the paper has not gets that of MovieLens-1M."""
+        grid = LEARNING_RATES.get((dataset, optimizer)) or LEARNING_RATES["MovieLens-1M", optimizer]
+        return grid[-self.most_rates :] if self.most_rates else grid
+
+
+_SASREC = {"model": "sasrec", "num_blocks": 2, "num_heads": 2, "dropout": 0.2}
+PLANS = {
+    Scale.SMOKE: TablePlan(
+        settings={"dim": 8, "num_blocks": 1, "num_heads": 1, "max_length": 8, "epochs": 2},
+        allocations=(
+            Allocation(batch_size=8, num_negatives=32),
+            Allocation(batch_size=32, num_negatives=8),
+        ),
+        num_seeds=2,
+        most_rates=1,
+        warm_up=0.0,
+    ),
+    Scale.SMALL: TablePlan(
+        settings={
+            **_SASREC,
+            "dim": 32,
+            "num_blocks": 1,
+            "num_heads": 1,
+            "max_length": 32,
+            "validation_users": 500,
+            "epochs": 8,
+        },
+        by_dataset={"Gowalla": {"windows": "all"}},
+        num_seeds=3,
+    ),
+    Scale.PAPER: TablePlan(
+        settings={**_SASREC, "dim": 64, "max_length": 200, "validation_users": 10_000},
+        by_dataset={
+            "MovieLens-1M": {"epochs": 100},
+            "Gowalla": {"epochs": 50},
+            "Netflix": {"epochs": 10},
+            "MovieLens-20M": {"epochs": 10},
+        },
+        num_seeds=5,
+        tuning_seeds=5,
+    ),
+}
+
+
+def planned_allocation(
+    plan: TablePlan, name: str, dataset: Dataset, sharing: str, folder: Path
+) -> Allocation:
+    """Ask the planner, for a way of sharing and the plan's bytes; what it answers is kept for reruns."""
+    path = folder / PLANS_FOLDER / f"{name}-{dataset.identity[:8]}-{sharing}.toml"
+    if not path.is_file():
+        settings = plan.run_settings(name)
+        wishes: dict[str, Any] = {
+            "memory": plan.memory,
+            "config": RunConfig().replaced(settings),
+            "objective": "sampled-softmax",
+            "sharing": sharing,
+            "optimizer": "adam",
+        }
+        if plan.warm_up:
+            made = make_plan(dataset, warm_up=plan.warm_up, threads=1, **wishes)
+        else:  # nothing is measured, so that every run of the study plans alike
+            mean = dataset.info["statistics"]["mean_length"]
+            made = make_plan(None, num_items=dataset.num_items, mean_length=mean, **wishes)
+        path.parent.mkdir(exist_ok=True)
+        made.write(path)
+    chosen = Plan.read(path)
+    most = TrainingBatches(
+        dataset,
+        batch_size=1,
+        max_length=plan.run_settings(name)["max_length"],
+        windows=plan.run_settings(name).get("windows", "last"),
+    ).num_sequences
+    return Allocation(
+        batch_size=min(chosen.batch_size, most),
+        num_negatives=chosen.num_negatives,
+        source="budgetrec plan",
+        lean=chosen.lean,
+        micro_batches=chosen.micro_batches,
+        table_updates=chosen.table_updates,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What is compared: everything of a run but its learning rate and seed."""
+
+    dataset: str
+    optimizer: str
+    loss: str
+    sharing: str
+    batch_size: int
+    num_negatives: int
+    source: str
+    lean: bool
+    micro_batches: int | None
+    table_updates: str
+
+
+def configurations(plan: TablePlan, datasets: Mapping[str, Dataset], folder: Path) -> list[Configuration]:
+    """List every configuration of the study: the paper's allocations, and the planner's."""
+    found = []
+    for name, dataset in datasets.items():
+        planned = {each: planned_allocation(plan, name, dataset, each, folder) for each in SHARINGS}
+        for optimizer, loss, sharing in product(OPTIMIZERS, LOSSES, SHARINGS):
+            found += [
+                Configuration(
+                    dataset=name, optimizer=optimizer, loss=loss, sharing=sharing, **asdict(allocation)
+                )
+                for allocation in (*plan.allocations, planned[sharing])
+            ]
+    return found
+
+
+def make_cell(
+    plan: TablePlan, configuration: Configuration, dataset: Dataset, *, rate: float, seed: int
+) -> Cell:
+    """Describe one run."""
+    cell = Cell(
+        study="table",
+        version=VERSION,
+        function="budgetrec.study.table.cells:train_cell",
+        settings={
+            "dataset": dataset.identity,
+            "run": {
+                **plan.run_settings(configuration.dataset),
+                "optimizer": configuration.optimizer,
+                "learning_rate": rate,
+                "correction": LOSSES[configuration.loss],
+                "sharing": configuration.sharing,
+                "batch_size": configuration.batch_size,
+                "num_negatives": configuration.num_negatives,
+                "lean": configuration.lean,
+                "micro_batches": configuration.micro_batches,
+                "table_updates": configuration.table_updates,
+                "seed": seed,
+            },
+        },
+    )
+    return replace(cell, places={"dataset": str(dataset.folder), "run": cell.key})
+
+
+def count(request: Request) -> int:
+    """Count cells, those that are looked up again included."""
+    plan, names = PLANS[request.scale], list(request.data) or ["generated"]
+    per_rate = len(LOSSES) * len(SHARINGS) * (len(plan.allocations) + 1)
+    return sum(
+        per_rate * (len(plan.rates(name, optimizer)) * plan.tuning_seeds + plan.num_seeds)
+        for name in names
+        for optimizer in OPTIMIZERS
+    )
+
+
+def stages(request: Request, folder: Path) -> Stages[Findings]:
+    """Choose learning rates on the first seed, run the other seeds, and compare."""
+    plan, datasets = PLANS[request.scale], open_datasets(request, folder)
+    everything = configurations(plan, datasets, folder)
+    seeds = range(request.seed, request.seed + plan.num_seeds)
+    tried = [
+        (each, rate, seed)
+        for each in everything
+        for rate in plan.rates(each.dataset, each.optimizer)
+        for seed in seeds[: plan.tuning_seeds]
+    ]
+    cells = [
+        make_cell(plan, each, datasets[each.dataset], rate=rate, seed=seed) for each, rate, seed in tried
+    ]
+    best = _best_rates(tried, (yield Stage(cells)))
+    chosen = [(each, seed) for each in best for seed in seeds]
+    cells = [
+        make_cell(plan, each, datasets[each.dataset], rate=best[each], seed=seed) for each, seed in chosen
+    ]
+    outcomes = yield Stage(cells)
+    runs = [
+        (each, seed, outcome)
+        for (each, seed), outcome in zip(chosen, outcomes, strict=True)
+        if outcome is not None and "diverged" not in outcome.values
+    ]
+    if not runs:
+        raise DataError("no run of the table has ended well. Look into cells/*.failed.json.")
+    ends = {
+        each: rate in (min(grid), max(grid))
+        for each, rate in best.items()
+        for grid in [plan.rates(each.dataset, each.optimizer)]
+    }
+    horizons = _horizons(runs)
+    rows = pl.DataFrame(
+        [
+            {**asdict(each), "learning_rate": best[each], "rate_at_end": ends[each], **row}
+            for each, row in _rows(runs, horizons)
+        ],
+        infer_schema_length=None,
+    )
+    return describe(plan, request, datasets, rows, _curves(runs), horizons)
+
+
+def _best_rates(
+    tried: Sequence[tuple[Configuration, float, int]], outcomes: Sequence[Outcome | None]
+) -> dict[Configuration, float]:
+    """Return the rate with the best validation NDCG@10, the mean over seeds; what diverged counts as 0."""
+    scores: dict[Configuration, dict[float, float]] = {}
+    for (each, rate, _), outcome in zip(tried, outcomes, strict=True):
+        rates = scores.setdefault(each, {})
+        rates.setdefault(rate, 0.0)
+        if outcome is not None and "diverged" not in outcome.values:
+            rates[rate] += max(outcome.values["curve"]["ndcg@10"])
+    return {
+        each: max(rates, key=lambda rate: rates[rate])
+        for each, rates in scores.items()
+        if any(rates.values())
+    }
+
+
+_Run = tuple[Configuration, int, Outcome]
+
+
+def _frame(outcome: Outcome) -> pl.DataFrame:
+    return pl.DataFrame({**outcome.values["curve"], "seconds": outcome.measured["seconds"]})
+
+
+def _horizons(runs: Sequence[_Run]) -> dict[str, dict[str, float]]:
+    """Return for each dataset and axis how far all runs on it go."""
+    by_dataset: dict[str, list[pl.DataFrame]] = {}
+    for each, _, outcome in runs:
+        by_dataset.setdefault(each.dataset, []).append(_frame(outcome))
+    return {name: common_horizons(frames) for name, frames in by_dataset.items()}
+
+
+def _rows(
+    runs: Sequence[_Run], horizons: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[Configuration, dict[str, Any]]]:
+    """Return the numbers of each run; means of losses go to the horizons of its dataset."""
+    for each, seed, outcome in runs:
+        yield (
+            each,
+            {
+                "seed": seed,
+                "test_ndcg": outcome.values["test_ndcg"],
+                "test_ndcg_last": outcome.values["test_ndcg_last"],
+                **summarise_curve(_frame(outcome), horizons[each.dataset]),
+                "seconds": outcome.measured["seconds"][-1],
+            },
+        )
+
+
+def _curves(runs: Sequence[_Run]) -> pl.DataFrame:
+    """Return the curves of every configuration, averaged over its seeds."""
+    frames = [
+        _frame(outcome)
+        .with_columns(**{name: pl.lit(value) for name, value in asdict(each).items()})
+        .with_row_index("evaluation")
+        for each, _, outcome in runs
+    ]
+    names = [*asdict(runs[0][0]), "evaluation"]
+    columns = ("step", "examples", "seconds", "val_loss", "ndcg@10")
+    return (
+        pl.concat(frames, how="vertical_relaxed")
+        .group_by(names, maintain_order=True)
+        .agg(pl.col(name).cast(pl.Float64).mean() for name in columns)
+    )
+
+
+STUDY = Study(name="table", count=count, stages=stages)

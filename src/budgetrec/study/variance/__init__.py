@@ -1,0 +1,1 @@
+"""The noise law against simulation."""

@@ -1,0 +1,1 @@
+"""What the paper prints: its forms, its assumptions and its numbers."""

@@ -1,0 +1,82 @@
+r"""The paper's variance of a class in the corrected gradient, as it is printed.
+
+These are the forms of the paper's appendix for one class and one target, with logits $l \sim N(0, \sigma^2)$.
+They treat the draw of a class and the sampled denominator as independent and drop $h_{i_0}^2$
+(docs/theory.md, "Where the paper slips"); the law that the planner uses is in noise.py.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.errors import ArgumentError
+
+
+def _check(sigma: float, num_negatives: int, num_items: int) -> None:
+    if sigma < 0:
+        raise ArgumentError(f"sigma is a standard deviation and cannot be {sigma}; pass 0 or more.")
+    if num_negatives < 1:
+        raise ArgumentError(f"num_negatives is {num_negatives}; pass at least 1.")
+    if num_negatives > num_items:
+        raise ArgumentError(
+            f"num_negatives is {num_negatives}, more than the {num_items} items; pass fewer negatives."
+        )
+
+
+def paper_class_variance(*, sigma: float, num_negatives: int, num_items: int) -> float:
+    r"""Return the paper's $D[XY]$, before any expansion (T5).
+
+    $$D[XY] = \frac{e^{-\sigma^2}}{K} \frac{(k + e^{\sigma^2} - 1)^2}{k^3}
+      \Big( \frac{e^{\sigma^2} - 1}{k} + 1 - \frac kK \Big)$$
+
+    with $k$ = `num_negatives` and $K$ = `num_items`. It is the variance of a class's weight $X Y$, where
+    $X \sim \mathrm{Be}(k/K)$ and $Y = 1/S$ are independent and $S$ is a Fenton-Wilkinson lognormal.
+
+    With sigma = 0, k = 2 and K = 4 it is (1/4)(4/8)(1/2) = 1/16:
+
+    >>> paper_class_variance(sigma=0.0, num_negatives=2, num_items=4)
+    0.0625
+    """
+    _check(sigma, num_negatives, num_items)
+    k, spread = num_negatives, float(np.expm1(sigma**2))
+    return float(
+        np.exp(-(sigma**2)) / num_items * (k + spread) ** 2 / k**3 * (spread / k + 1 - k / num_items)
+    )
+
+
+def paper_class_variance_expanded(*, sigma: float, num_negatives: int, num_items: int) -> float:
+    r"""Return the paper's expansion of $D[XY]$ for $K \gg k \gg 1$, its first term still in it (T6).
+
+    $$\frac{1}{kK} \Big( e^{-\sigma^2} + \frac{C_p}{k} \Big), \qquad C_p = 3 (1 - e^{-\sigma^2})$$
+
+    Divided by $n$, the first term is $e^{-\sigma^2} / (B K)$: constant at a fixed $B = nk$, and the larger of
+    the two.
+
+    With sigma^2 = log 2, C_p = 3/2; for k = 2 and K = 4 that gives (1/8)(1/2 + 3/4):
+
+    >>> round(paper_class_variance_expanded(sigma=np.log(2) ** 0.5, num_negatives=2, num_items=4), 12)
+    0.15625
+    """
+    _check(sigma, num_negatives, num_items)
+    k = num_negatives
+    return (float(np.exp(-(sigma**2))) + paper_class_constant(sigma=sigma) / k) / (k * num_items)
+
+
+def paper_class_constant(*, sigma: float) -> float:
+    r"""Return the paper's $C_p = 3 (1 - e^{-\sigma^2})$ (T6).
+
+    >>> round(paper_class_constant(sigma=np.log(2) ** 0.5), 12)
+    1.5
+    """
+    _check(sigma, 1, 1)
+    return float(-3 * np.expm1(-(sigma**2)))
+
+
+def paper_example_constant(features: NDArray[np.float64]) -> float:
+    r"""Return the paper's $C_y = E x_r^2$, averaged over coordinates (T7); `features` is (N, d).
+
+    >>> paper_example_constant(np.array([[1.0, 3.0], [1.0, 1.0]]))  # (1 + 9 + 1 + 1) / 4
+    3.0
+    """
+    if features.ndim != 2 or features.size == 0:
+        raise ArgumentError(f"features have shape {features.shape}; pass a table of (targets, dim).")
+    return float(np.mean(np.square(features)))
