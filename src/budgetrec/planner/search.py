@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from budgetrec.errors import ArgumentError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
-from budgetrec.theory.allocation import allocate
+from budgetrec.theory.optimum import allocate
 from budgetrec.theory.convergence import steps_to_gain
 from budgetrec.theory.noise import NeverRising, Noise, NoiseConstants, predict_noise
 

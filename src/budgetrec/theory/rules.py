@@ -1,6 +1,6 @@
 r"""Allocation in closed form, for a budget counted in logits: the paper's rules and the law's optimum.
 
-Each gives $(n, k)$ or $(T, k)$ with $T k = B$; allocation.py solves the problem for any other cost.
+Each gives $(n, k)$ or $(T, k)$ with $T k = B$; optimum.py solves the problem for any other cost.
 """
 
 import math

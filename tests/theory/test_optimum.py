@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError
 from budgetrec.theory import rules
-from budgetrec.theory.allocation import allocate
+from budgetrec.theory.optimum import allocate
 from budgetrec.theory.noise import NoiseConstants, predict_noise
 
 SHARINGS = {"shared": lambda n: n * 0 + 1, "sequence": lambda n: n}

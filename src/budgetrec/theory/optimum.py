@@ -25,7 +25,7 @@ _KEPT = 6  # candidates whose neighbourhoods the next round looks into
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocation:
+class Optimum:
     """What the solver chose, and what else was as good.
 
     `ties` lists other (batch_size, num_negatives, num_groups) with the same objective among those it looked
@@ -53,7 +53,7 @@ def allocate(
     max_num_negatives: int,
     sharings: Mapping[str, GroupRule],
     falls_with_negatives: bool = True,
-) -> Allocation:
+) -> Optimum:
     """Minimise `objective(n, k, G)` over integers with `cost(n, k, G) <= budget` (T18).
 
     Both functions take integer arrays that broadcast and must not depend on their shape; the cost never falls
@@ -113,7 +113,7 @@ class _Candidates:
     exhaustive: bool
 
 
-def _choose(found: list[_Candidates], names: list[str], cost: Surface) -> Allocation:
+def _choose(found: list[_Candidates], names: list[str], cost: Surface) -> Optimum:
     order = np.concatenate([np.full(len(part.n), part.order) for part in found])
     n, k = np.concatenate([part.n for part in found]), np.concatenate([part.k for part in found])
     groups = np.concatenate([part.groups for part in found])
@@ -125,7 +125,7 @@ def _choose(found: list[_Candidates], names: list[str], cost: Surface) -> Alloca
     equal = equal[np.sort(first)]
     best, others = equal[0], equal[1:]
     spent = cost(n[best : best + 1], k[best : best + 1], groups[best : best + 1])
-    return Allocation(
+    return Optimum(
         batch_size=int(n[best]),
         num_negatives=int(k[best]),
         num_groups=int(groups[best]),
