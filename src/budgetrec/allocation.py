@@ -17,7 +17,7 @@ SHARING_WORDS = {
 class Allocation:
     """What a step is made of: how many sequences and negatives, who shares them, and how memory is saved.
 
-    `table_updates` is "dense", "row-sparse" or "auto"; `micro_batches` None leaves the cut to what is fastest.
+    `table_updates` is "dense", "row-sparse" or "auto"; `micro_batches` None: as is fastest.
 
     >>> Allocation(batch_size=64, num_negatives=256).settings["sharing"]
     'sequence'

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError
 from budgetrec.theory import rules
-from budgetrec.theory.optimum import allocate
 from budgetrec.theory.noise import NoiseConstants, predict_noise
+from budgetrec.theory.optimum import allocate
 
 SHARINGS = {"shared": lambda n: n * 0 + 1, "sequence": lambda n: n}
 

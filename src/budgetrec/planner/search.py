@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from budgetrec.errors import ArgumentError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
-from budgetrec.theory.optimum import allocate
 from budgetrec.theory.convergence import steps_to_gain
 from budgetrec.theory.noise import NeverRising, Noise, NoiseConstants, predict_noise
+from budgetrec.theory.optimum import allocate
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
