@@ -25,7 +25,7 @@ from machine import describe_machine
 
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.memory import StepMemory, measure_overhead, peak_bytes, resident_bytes
+from budgetrec.memory import RunMemory, measure_overhead, peak_bytes, resident_bytes
 from budgetrec.planner.assumed import assumed_noise
 from budgetrec.planner.kinds import PLANNED
 from budgetrec.planner.making import Data, Planner, Request
@@ -136,7 +136,7 @@ def run(setting: dict, overhead: int) -> dict:
     config = make_config(setting)
     begin = time.perf_counter()
     lengths = TrainingBatches(dataset, batch_size=1, max_length=config.model.max_length).lengths
-    memory = StepMemory.dry_run(
+    memory = RunMemory.dry_run(
         config,
         num_items=setting["items"],
         lengths=lengths,

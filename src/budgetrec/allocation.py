@@ -2,25 +2,32 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
-Sharing = Literal["batch", "sequence", "target"]
-SHARINGS: tuple[Sharing, ...] = ("sequence", "batch", "target")
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from budgetrec.objectives.registry import OBJECTIVES
+from budgetrec.options import Value
+
+Floats = NDArray[np.float64]
+
 SHARING_WORDS = {
     "batch": "one set for the batch",
     "sequence": "one set per sequence",
     "target": "one set per target",
 }
+SHORT_WORDS = {**SHARING_WORDS, "batch": "one set"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """What a step is made of: how many sequences and negatives, who shares them, and how memory is saved.
 
-    `table_updates` is "dense", "row-sparse" or "auto"; `micro_batches` None: as is fastest.
+    `table_updates` is "dense", "row-sparse" or "auto"; `micro_batches` None: cut as is fastest.
 
-    >>> Allocation(batch_size=64, num_negatives=256).settings["sharing"]
-    'sequence'
+    >>> Allocation(batch_size=64, num_negatives=256).describe()
+    'one set per sequence'
     """
 
     batch_size: int
@@ -32,11 +39,36 @@ class Allocation:
     table_updates: str = "auto"
 
     @property
-    def settings(self) -> dict[str, int | str | bool | None]:
+    def draws(self) -> bool:
+        """Whether negatives are drawn; else every item is scored."""
+        return OBJECTIVES[self.objective].draws
+
+    @property
+    def settings(self) -> dict[str, Value]:
         """The settings of a run that trains this way, by name."""
-        return dataclasses.asdict(self)
+        found = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        if not self.draws:
+            del found["num_negatives"], found["sharing"]
+        return found
 
     @property
     def family(self) -> Self:
-        """The same way to take a step whatever n and k are, and however a step is cut."""
+        """The same way to take a step, whatever n and k are and however a step is cut."""
         return dataclasses.replace(self, batch_size=1, num_negatives=1, micro_batches=None)
+
+    def at(self, batch_size: int, num_negatives: int) -> Self:
+        """Return the same way to take a step with other numbers."""
+        return dataclasses.replace(self, batch_size=batch_size, num_negatives=num_negatives)
+
+    def num_groups(self, batch_size: ArrayLike, mean_targets: float) -> Floats:
+        """Count the independent sets of negatives of steps with `batch_size` sequences."""
+        sizes = np.asarray(batch_size, np.float64)
+        return {"batch": np.ones_like(sizes), "sequence": sizes, "target": sizes * mean_targets}[self.sharing]
+
+    def describe(self) -> str:
+        """Name the way to take a step in a few words."""
+        name = SHORT_WORDS[self.sharing] if self.draws else "full softmax"
+        extras = ["lean"] if self.lean else []
+        extras += [f"{self.micro_batches} micro-batches"] if self.micro_batches else []
+        extras += ["row-sparse"] if self.table_updates == "row-sparse" else []
+        return ", ".join([name, *extras])

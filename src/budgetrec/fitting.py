@@ -1,11 +1,10 @@
 """The main job: from interactions and a number of bytes to a trained, evaluated and reported run."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -16,12 +15,13 @@ from budgetrec.data.store import Dataset
 from budgetrec.evaluation.evaluate import Evaluation, evaluate
 from budgetrec.files import check_free
 from budgetrec.memory.budget import release_memory
-from budgetrec.planner.kinds import PLANNED
-from budgetrec.planner.making import Planned, plan_with_search
+from budgetrec.planner.choosing import Planned
+from budgetrec.planner.following import train
+from budgetrec.planner.planning import make_request, plan_with_search
+from budgetrec.planner.request import PlanOptions
 from budgetrec.report import write_report
 from budgetrec.runs.run import FILES, Run
 from budgetrec.settings.sections import RunConfig
-from budgetrec.training.loop import train
 from budgetrec.training.tracking import Watcher
 
 Report = Callable[[str], None]
@@ -43,39 +43,31 @@ def fit(
     *,
     memory: str | int,
     config: RunConfig | None = None,
+    planning: PlanOptions = _PLANNING,
+    preparing: PrepareOptions = _PREPARING,
     features: Tensor | Path | str | None = None,
-    preparing: Mapping[str, Any] | None = None,
-    planning: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     watcher: Watcher | None = None,
     stages: Callable[[], AbstractContextManager[Report]] = lambda: nullcontext(lambda stage: None),
     hear_plan: Callable[[Planned], None] = lambda planned: None,
-    **settings: Any,
 ) -> Fitted:
     """Prepare, plan, train, evaluate and report, all from interactions and a number of bytes.
 
     `inputs` are files of interactions, prepared into the folder `output`-dataset, or one folder that is
-    prepared already. `preparing` holds keywords of `budgetrec.prepare`, `planning` of `budgetrec.plan`, and
-    `settings` are those of `budgetrec.train`. `features` stand in for a table of item vectors: a tensor
+    prepared already. `config` holds the settings of the run, `planning` what is wanted of the plan and
+    `preparing` how files are read, cleaned and split. `features` stand in for a table of item vectors: a tensor
     (K, f), or a file of items. `stages` surrounds quiet work and gives what hears of its
     stages; `hear_plan` hears the plan before training begins.
     """
     output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)
     with stages() as report:
-        dataset, made = _open(inputs, output, preparing or {}, overwrite=overwrite, report=report)
+        dataset, made = _open(inputs, output, preparing, overwrite=overwrite, report=report)
         try:
             if isinstance(features, Path | str):
                 features = read_item_features(Path(features), dataset)
-            planned = plan_with_search(
-                dataset,
-                memory=memory,
-                config=config,
-                features=features,
-                report=report,
-                **(planning or {}),
-                **settings,
-            )
+            request = make_request(memory, config, planning)
+            planned = plan_with_search(request, dataset, features=features, report=report)
         except BaseException:
             if made:  # a request that cannot be met leaves nothing behind
                 shutil.rmtree(made, ignore_errors=True)
@@ -90,7 +82,6 @@ def fit(
         plan=planned.plan,
         overwrite=overwrite,
         watcher=watcher,
-        **{name: value for name, value in settings.items() if name not in PLANNED},
     )
     with stages() as report:
         evaluation = evaluate(run, report=report)
@@ -103,7 +94,7 @@ def fit(
 def _open(
     inputs: Path | str | Sequence[Path | str],
     output: Path,
-    preparing: Mapping[str, Any],
+    preparing: PrepareOptions,
     *,
     overwrite: bool,
     report: Report,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
-from budgetrec.memory import StepMemory, measure_overhead
+from budgetrec.memory import RunMemory, measure_overhead
 from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.rehearsal import Stand, rehearse
 from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
-from budgetrec.memory.step import PARTS, _stand_in
+from budgetrec.memory.run_memory import PARTS, _stand_in
 from budgetrec.memory.timeline import begin, record, stage, turn
 from budgetrec.settings.build import build_model, build_objective
 from budgetrec.settings.sections import RunConfig
@@ -25,14 +25,14 @@ LENGTHS = np.random.default_rng(0).integers(3, 50, 500)
 SMALL = {"dim": 16, "max_length": 50, "table_updates": "dense"}
 
 
-def dry_run(**changes: object) -> StepMemory:
+def dry_run(**changes: object) -> RunMemory:
     """Find the memory of a small model with some settings changed."""
     config = RunConfig().replaced({**SMALL, **changes})
-    return StepMemory.dry_run(config, num_items=2000, lengths=LENGTHS)
+    return RunMemory.dry_run(config, num_items=2000, lengths=LENGTHS)
 
 
 @pytest.fixture(scope="module")
-def memory() -> StepMemory:
+def memory() -> RunMemory:
     """One that several tests look at."""
     return dry_run(sharing="sequence", table_updates="row-sparse")
 
@@ -91,7 +91,7 @@ def test_small_steps_foretell_the_tensors_of_a_large_one(changes: dict[str, obje
     assert run.timeline.peak * 0.98 <= float(predicted) <= run.timeline.peak * (1 + above)
 
 
-def test_parts_sum_to_the_total(memory: StepMemory) -> None:
+def test_parts_sum_to_the_total(memory: RunMemory) -> None:
     """Every byte of the total has a name, in the order that plans print."""
     parts = memory.parts(100, 77)
     assert tuple(parts) == PARTS
@@ -117,7 +117,7 @@ def test_weights_gradients_and_moments_are_those_of_the_model() -> None:
     micro_batches=st.sampled_from([None, 1, 4]),
 )
 def test_memory_never_falls_with_batch_size_or_negatives(
-    memory: StepMemory, size: int, more: int, negatives: int, others: int, micro_batches: int | None
+    memory: RunMemory, size: int, more: int, negatives: int, others: int, micro_batches: int | None
 ) -> None:
     """A larger batch or more negatives never take less."""
     less = float(memory.total(size, negatives, micro_batches))
@@ -125,7 +125,7 @@ def test_memory_never_falls_with_batch_size_or_negatives(
     assert float(memory.total(size, negatives + others, micro_batches)) >= less * (1 - 1e-9)
 
 
-def test_totals_broadcast_and_are_fast(memory: StepMemory) -> None:
+def test_totals_broadcast_and_are_fast(memory: RunMemory) -> None:
     """A hundred thousand candidates take seconds, and each is what it is alone."""
     memory.total(1000, 1)  # draws the batches
     start = time.perf_counter()
@@ -135,7 +135,7 @@ def test_totals_broadcast_and_are_fast(memory: StepMemory) -> None:
     assert totals[499, 41] == pytest.approx(float(memory.total(500, 42)))
 
 
-def test_more_parts_take_less(memory: StepMemory) -> None:
+def test_more_parts_take_less(memory: RunMemory) -> None:
     """Cutting a batch into four lowers its activations to about a quarter."""
     whole, cut = (memory.parts(256, 64, parts)["encoder"] for parts in (1, 4))
     assert cut == pytest.approx(whole / 4, rel=0.25)
@@ -162,10 +162,10 @@ import resource, time
 import numpy as np
 import budgetrec.training.loop
 from budgetrec.settings.sections import RunConfig
-from budgetrec.memory import StepMemory
+from budgetrec.memory import RunMemory
 before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
 config = RunConfig().replaced({"dim": 128, "table_updates": "dense"})
-memory = StepMemory.dry_run(config, num_items=2_000_000, lengths=np.full(1000, 200))
+memory = RunMemory.dry_run(config, num_items=2_000_000, lengths=np.full(1000, 200))
 assert memory.total(128, 256) > 4e9
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.perf_counter() - start)
 """
@@ -204,7 +204,7 @@ def test_popular_items_take_fewer_rows() -> None:
     config = RunConfig().replaced({**SMALL, "table_updates": "row-sparse", "sampler": "popularity"})
     counts = np.where(np.arange(2000) < 20, 100_000, 0)
     alike, popular = (
-        StepMemory.dry_run(config, num_items=2000, lengths=LENGTHS, train_counts=given).parts(16, 64)
+        RunMemory.dry_run(config, num_items=2000, lengths=LENGTHS, train_counts=given).parts(16, 64)
         for given in (None, counts)
     )
     assert popular["gradients"] < alike["gradients"]
@@ -213,7 +213,7 @@ def test_popular_items_take_fewer_rows() -> None:
 def test_features_are_read_again_when_the_run_is_opened() -> None:
     """Opening a run with 64 features an item takes them and the making of the table."""
     config = RunConfig().replaced(SMALL)
-    memory = StepMemory.dry_run(config, num_items=50_000, lengths=LENGTHS, features_width=64)
+    memory = RunMemory.dry_run(config, num_items=50_000, lengths=LENGTHS, features_width=64)
     table = float(memory.evaluation.table.peaks(np.array([1.0, 50_000.0])))
     assert memory.total(1, 1) >= 50_000 * 64 * 4 + table
 

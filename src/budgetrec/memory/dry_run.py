@@ -10,7 +10,7 @@ from budgetrec.memory.features import Features
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
 from budgetrec.objectives.full_softmax import TILE_TARGETS
-from budgetrec.stepping.gradients import Objective
+from budgetrec.objectives.specification import Objective, StepFloor
 
 _NUM_RUNS = 12
 _LONGEST = 32
@@ -46,18 +46,17 @@ def find_laws(
     *,
     max_length: int,
     targets_share: float,
-    fewest_targets: int = 48,
-    fewest_items: int = 200,  # more than targets, as in any catalogue worth sampling from
+    floor: StepFloor,
     fixed_items: int | None = None,
 ) -> StepLaws:
     """Take small steps with what `setting` gives for each, and find the bytes of steps of any size.
 
-    `targets_share` is about how many targets there are for each position that is read. Steps have about
-    `fewest_targets` targets or more, and an objective over the whole table meets `fewest_items` or more.
+    `targets_share` is about how many targets there are for each position that is read. Steps are about as
+    large as `floor` or larger.
     `fixed_items` is given where the model has a catalogue that cannot be varied.
     """
     runs, rows = [], []
-    for asked in _asked(features, max_length, targets_share, fewest_targets, fewest_items):
+    for asked in _asked(features, max_length, targets_share, floor):
         if fixed_items is not None:
             asked = replace(asked, num_items=fixed_items, block_bytes=features.block_bytes)
         stand, objective = setting(asked)
@@ -92,14 +91,12 @@ def _cut(run: Rehearsed) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[
     return live[:first], kept, np.maximum(live[first : last + 1] - kept, 0)
 
 
-def _asked(
-    features: Features, max_length: int, targets_share: float, fewest_targets: int, fewest_items: int
-) -> Iterator[Asked]:
+def _asked(features: Features, max_length: int, targets_share: float, floor: StepFloor) -> Iterator[Asked]:
     """Vary every size, so that no two features rise and fall together."""
     random = np.random.default_rng(0)
     longest = min(max_length, _LONGEST)
     fewest = max(
-        2, round(fewest_targets / (longest * targets_share))
+        2, round(floor.targets / (longest * targets_share))
     )  # sequences, so that there are enough targets
     for run in range(_NUM_RUNS):
         width = max(1, longest - (longest // 4) * (run % 3))
@@ -108,7 +105,7 @@ def _asked(
         block_bytes = features.block_bytes
         num_items, num_negatives = _MANY_ITEMS, int(random.integers(4, 60))
         if features.sharing is None:
-            num_items = int(random.integers(fewest_items, 5 * fewest_items))
+            num_items = int(random.integers(floor.items, 5 * floor.items))
             if features.tiles:
                 block_bytes = 4 * TILE_TARGETS * int(random.integers(4, 12))
                 num_items = _TILES * block_bytes // (4 * TILE_TARGETS)

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from budgetrec.memory.distinct import Frequencies, expected_distinct
-from budgetrec.objectives.full_softmax import TILE_TARGETS
+from budgetrec.objectives.full_softmax import logits_at_once
+from budgetrec.objectives.scoring import block_steps
 
 Floats = NDArray[np.float64]
 
@@ -71,21 +72,17 @@ class Features:
         """Count the logits that exist at once."""
         if not self.lean:
             return targets * self.num_items
-        if self.tiles:
-            tile_items = max(1, self.block_bytes // (4 * TILE_TARGETS))
-            return np.minimum(targets, TILE_TARGETS) * min(tile_items, self.num_items)
-        return np.minimum(targets, self.block_bytes // (4 * self.num_items)) * self.num_items
+        return logits_at_once(targets, self.num_items, self.block_bytes, tiles=self.tiles)
 
 
 def _block(
     groups: Floats, size: Floats, num_negatives: Floats, dim: int, block_bytes: int
 ) -> tuple[Floats, Floats]:
-    """Return the negatives and logits of one block, as `objectives.scoring` cuts them."""
+    """Return the negatives and logits of one block."""
     num_negatives = np.maximum(num_negatives, 1)
-    group_step = np.maximum(1, block_bytes // ((size + dim) * num_negatives * 4))
-    columns = np.where(group_step > 1, size, np.maximum(1, block_bytes // (num_negatives * 4)))
+    group_step, column_step = block_steps(size, dim, num_negatives, 4, block_bytes)
     block_groups = np.minimum(groups, group_step)
-    return block_groups * num_negatives, block_groups * np.minimum(size, columns) * num_negatives
+    return block_groups * num_negatives, block_groups * np.minimum(size, column_step) * num_negatives
 
 
 def _broadcast(shape: Floats, num_negatives: Floats) -> tuple[Floats, Floats]:

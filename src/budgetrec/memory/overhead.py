@@ -8,8 +8,10 @@ import subprocess
 import sys
 from functools import lru_cache
 
+import lightning_fabric  # noqa: F401 - the trainer's libraries are there before memory is measured
 import numpy as np
 import polars as pl
+import safetensors.torch  # noqa: F401 - see above
 import torch
 
 from budgetrec.data.batches import TrainingBatches
@@ -18,22 +20,20 @@ from budgetrec.errors import TrainingError
 from budgetrec.memory.budget import release_memory
 from budgetrec.memory.heap import steady_heap
 from budgetrec.memory.peaks import resident_bytes
-from budgetrec.memory.step import _maker
+from budgetrec.memory.run_memory import _maker
 from budgetrec.ranking.ranks import rank_targets
-from budgetrec.settings.build import build_model, build_objective
+from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.gradients import accumulate_gradients, gather_in_place
 
 _USERS, _LENGTH, _ITEMS = 400, 40, 2000
 _STEPS = 5
-# The trainer's libraries belong to the process without training, so they are there before it is measured.
-_CHILD = "import budgetrec.training.loop\nfrom budgetrec.memory.overhead import main\nmain()"
 
 
 @lru_cache(maxsize=1)
 def measure_overhead(*, threads: int | None = None) -> int:
     """Return the bytes by which a training process on this CPU grows beyond its tensors; takes seconds."""
-    command = [sys.executable, "-c", _CHILD, *([str(threads)] if threads else [])]
+    command = [sys.executable, "-m", __name__, *([str(threads)] if threads else [])]
     child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if child.returncode:
         reason = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
@@ -58,7 +58,10 @@ def main() -> None:
 def _train(config: RunConfig, dataset: Dataset) -> None:
     generator = torch.Generator().manual_seed(0)
     model = build_model(config.model, _ITEMS, features=None, generator=generator)
-    objective = build_objective(config.objective, dataset, model)
+    sampler = build_sampler(
+        config.objective, num_items=_ITEMS, train_counts=dataset.train_counts, item_table=model.item_table
+    )
+    objective = build_objective(config.objective, _ITEMS, sampler)
     row_gradients = gather_in_place(model, sparse=False)
     optimizers = _maker(config.optimizer, "dense")(
         list(model.parameters()), [g.weight for g in row_gradients]
@@ -98,3 +101,7 @@ def _dataset() -> Dataset:
         train_counts=np.bincount(items, minlength=_ITEMS),
         info={},
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,8 @@ from budgetrec.memory.timeline import Timeline, begin, record, stage, turn
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import RowGradients
 from budgetrec.objectives.modules import Drawn
-from budgetrec.stepping.gradients import Objective, accumulate_gradients
+from budgetrec.objectives.specification import Objective
+from budgetrec.stepping.gradients import accumulate_gradients
 
 # In the order of a step. "batch" is what comes before the first part: sorting, hiding, drawing.
 STAGES = ("batch", "encoder", "rows", "logits", "loss_backward", "encoder_backward")

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.checks import Table
-from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, ScoreOptions, Scores, mean_loss
+from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, Scores, Scoring, mean_loss
 from budgetrec.samplers.contract import Negatives
 
 
@@ -60,7 +60,7 @@ def binary_cross_entropy(
         table,
         negatives,
         mask,
-        options=ScoreOptions(temperature, cosine),
+        options=Scoring(temperature, cosine),
         lean=lean,
         sparse_grad=sparse_grad,
         block_bytes=block_bytes,

@@ -9,12 +9,16 @@ cross-entropy, Wijmans et al. 2024).
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import LinearCrossEntropyOptions, functional
 
 from budgetrec.objectives.checks import check_finite, check_inputs, check_options
+
+Floats = NDArray[np.float64]
 
 BLOCK_BYTES = 64 * 2**20
 # Below this many targets in a block of torch's, products with the whole table are slow.
@@ -64,6 +68,13 @@ def full_softmax(
 def in_tiles(num_items: int, element_size: int, block_bytes: int) -> bool:
     """Say whether lean mode cuts the items too, as a block against all of them would hold few targets."""
     return block_bytes // (num_items * element_size) < _FEWEST_TARGETS
+
+
+def logits_at_once(targets: Floats, num_items: int, block_bytes: int, *, tiles: bool) -> Floats:
+    """Count the logits that exist at once in lean mode, for arrays of numbers of targets."""
+    if tiles:
+        return np.minimum(targets, TILE_TARGETS) * min(_tile_items(block_bytes), num_items)
+    return np.minimum(targets, block_bytes // (4 * num_items)) * num_items
 
 
 def _lean(states: Tensor, vectors: Tensor, wanted: Tensor, block_bytes: int) -> Tensor:

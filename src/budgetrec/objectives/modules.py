@@ -49,14 +49,19 @@ class _Sampled(nn.Module):
     whole_table = False  # only the rows of targets and negatives are asked for
 
     def __init__(
-        self, num_items: int, num_negatives: int, sharing: str, sampler: Sampler | AdaptiveSampler | None
+        self,
+        num_items: int,
+        num_negatives: int,
+        sharing: str,
+        sampler: Sampler | AdaptiveSampler | None,
+        block_bytes: int | None,
     ) -> None:
         super().__init__()
         if sharing not in SHARINGS:
             raise ArgumentError(f"sharing is {sharing!r}; pass one of {', '.join(map(repr, SHARINGS))}.")
         self.num_items = check_num_items(num_items)
         self.sharing = sharing
-        self.block_bytes = BLOCK_BYTES  # of lean mode
+        self.block_bytes = block_bytes or BLOCK_BYTES  # of lean mode
         self.sampler = Uniform(num_items, num_negatives) if sampler is None else sampler
         if self.sampler.num_negatives not in (None, num_negatives):
             raise ArgumentError(
@@ -141,8 +146,8 @@ class SampledSoftmax(_Sampled):
 
     `sharing` says who shares a set of negatives: the whole "batch", each "sequence", or nobody ("target").
     `correction` is "none", "theorem", "logq", "logq-negatives" or "refined-logq" (docs/objectives.md).
-    `sampler` is uniform with replacement unless given. `lean` bounds memory, `sparse_grad` makes the table's
-    gradient row-sparse.
+    `sampler` is uniform with replacement unless given. `lean` keeps about `block_bytes` of logits at a time,
+    `sparse_grad` makes the table's gradient row-sparse.
 
     >>> objective = SampledSoftmax(num_items=100, num_negatives=8)
     >>> hidden, table = torch.zeros(2, 3, 4), torch.zeros(100, 4)
@@ -163,8 +168,9 @@ class SampledSoftmax(_Sampled):
         cosine: bool = False,
         lean: bool = False,
         sparse_grad: bool = False,
+        block_bytes: int | None = None,
     ) -> None:
-        super().__init__(num_items, num_negatives, sharing, sampler)
+        super().__init__(num_items, num_negatives, sharing, sampler, block_bytes)
         row_loss_for(correction)  # refuse an unknown word now, not at the first step
         self.correction = correction
         self.temperature = temperature
@@ -215,8 +221,9 @@ class BinaryCrossEntropy(_Sampled):
         sampler: Sampler | AdaptiveSampler | None = None,
         lean: bool = False,
         sparse_grad: bool = False,
+        block_bytes: int | None = None,
     ) -> None:
-        super().__init__(num_items, num_negatives, sharing, sampler)
+        super().__init__(num_items, num_negatives, sharing, sampler, block_bytes)
         self.calibration = calibration
         self.lean = lean
         self.sparse_grad = sparse_grad
@@ -269,12 +276,13 @@ class FullSoftmax(_Undrawn):
         temperature: float = 1.0,
         cosine: bool = False,
         lean: bool = True,
+        block_bytes: int | None = None,
     ) -> None:
         super().__init__()
         self.temperature = temperature
         self.cosine = cosine
         self.lean = lean
-        self.block_bytes = TABLE_BLOCK_BYTES  # of lean mode
+        self.block_bytes = block_bytes or TABLE_BLOCK_BYTES  # of lean mode
 
     def forward(
         self,

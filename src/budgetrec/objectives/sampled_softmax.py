@@ -23,7 +23,7 @@ from torch import Tensor
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.logq import logq_rows, refined_logq_rows
-from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, ScoreOptions, Scores, log_sum_exp, mean_loss
+from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, Scores, Scoring, log_sum_exp, mean_loss
 from budgetrec.samplers.contract import Negatives
 
 
@@ -98,7 +98,7 @@ def sampled_softmax(
         table,
         negatives,
         mask,
-        options=ScoreOptions(temperature, cosine),
+        options=Scoring(temperature, cosine),
         lean=lean,
         sparse_grad=sparse_grad,
         block_bytes=block_bytes,

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
@@ -50,7 +52,7 @@ RowLoss = Callable[[Scores], Tensor]
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
+class Scoring:
     r"""How scores are made of vectors: $\langle h, w \rangle / \tau$, of unit vectors when `cosine`."""
 
     temperature: float = 1.0
@@ -65,7 +67,7 @@ def mean_loss(
     negatives: Negatives,
     mask: Tensor | None,
     *,
-    options: ScoreOptions,
+    options: Scoring,
     lean: bool,
     sparse_grad: bool,
     block_bytes: int = BLOCK_BYTES,
@@ -145,7 +147,7 @@ class _Parts:
     """What the losses of any block of groups and targets need besides vectors."""
 
     row_loss: RowLoss
-    options: ScoreOptions
+    options: Scoring
     product_dtype: torch.dtype | None
     ids: Tensor
     negatives: Negatives
@@ -249,14 +251,28 @@ class _LeanSum(torch.autograd.Function):
         return first, second, None, None, None
 
 
+def block_steps(
+    size: ArrayLike, dim: int, num_negatives: ArrayLike, element_size: int, block_bytes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many groups of `size` targets a block holds, and how many targets of a group.
+
+    >>> [int(step) for step in block_steps(10, 6, 4, 4, 1024)]  # 256 bytes a group: logits and rows
+    [4, 10]
+    """
+    size, num_negatives = np.asarray(size), np.asarray(num_negatives)
+    groups = np.maximum(1, block_bytes // ((size + dim) * num_negatives * element_size))
+    columns = np.where(groups > 1, size, np.maximum(1, block_bytes // (num_negatives * element_size)))
+    return groups, columns
+
+
 def _blocks(
     hidden_shape: torch.Size, num_negatives: int, element_size: int, block_bytes: int
 ) -> list[tuple[slice, list[slice]]]:
     """Cut groups, and a group's targets where it is too large, so that a block stays below `block_bytes`."""
     num_groups, size, dim = hidden_shape
-    per_group = (size + dim) * num_negatives * element_size
-    group_step = max(1, block_bytes // per_group)
-    column_step = size if group_step > 1 else max(1, block_bytes // (num_negatives * element_size))
+    group_step, column_step = (
+        int(step) for step in block_steps(size, dim, num_negatives, element_size, block_bytes)
+    )
     columns = [slice(start, start + column_step) for start in range(0, size, column_step)]
     return [(slice(start, start + group_step), columns) for start in range(0, num_groups, group_step)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from budgetrec.planner.kinds import Kind
+from budgetrec.allocation import Allocation
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.settings.sections import RunConfig
 from budgetrec.theory.noise import NoiseConstants
@@ -80,9 +80,9 @@ def assumed_noise(*, dim: int, mean_targets: float) -> tuple[NoiseConstants, flo
 
 
 def assumed_seconds(
-    kind: Kind, config: RunConfig, *, num_items: int, mean_targets: float, device_type: str
+    way: Allocation, config: RunConfig, *, num_items: int, mean_targets: float, device_type: str
 ) -> StepSeconds:
-    """Count multiplications and bytes of a step of one kind, and divide them by a machine's rates.
+    """Count multiplications and bytes of a step of one family, and divide them by a machine's rates.
 
     Each product of matrices is done once forward and twice backward; each number of a large tensor is written
     and read about six times.
@@ -94,22 +94,22 @@ def assumed_seconds(
     traffic = 4 * 6 * model.num_blocks * (10 * dim + hidden) * mean_targets
     logit = 6 * dim / rates.flops + 4 * 6 / rates.bytes
     row = 4 * 6 * dim / rates.bytes
-    gathered = {"batch": 0.0, "sequence": 1.0, "target": mean_targets}[kind.sharing]
+    gathered = {"batch": 0.0, "sequence": 1.0, "target": mean_targets}[way.sharing]
     scored = 1.0 if config.training.targets == "last" else mean_targets
-    dense = 4 * 8 * dim * num_items / rates.bytes if kind.table_updates == "dense" else 0.0
+    dense = 4 * 8 * dim * num_items / rates.bytes if way.table_updates == "dense" else 0.0
     sequence = encoder / rates.flops + traffic / rates.bytes
-    if kind.full:
+    if not way.draws:
         sequence += num_items * scored * logit
     return StepSeconds(
         fixed=rates.fixed + dense,
         sequence=sequence,
-        pair=0.0 if kind.full else scored * logit + gathered * row,
-        negative=row if kind.sharing == "batch" and not kind.full else 0.0,
-        touched=4 * 12 * dim / rates.bytes if kind.table_updates == "row-sparse" else 0.0,
+        pair=0.0 if not way.draws else scored * logit + gathered * row,
+        negative=row if way.sharing == "batch" and way.draws else 0.0,
+        touched=4 * 12 * dim / rates.bytes if way.table_updates == "row-sparse" else 0.0,
         part=rates.part,
         rows_a_sequence=2 * mean_targets,
         num_items=num_items,
-        sharing=kind.sharing,
+        sharing=way.sharing,
     )
 
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from budgetrec.planner.kinds import Kind
-from budgetrec.planner.record import Candidate
+from budgetrec.allocation import SHARING_WORDS, Allocation
+from budgetrec.planner.plan import Candidate
 from budgetrec.planner.search import Choice, Search
 from budgetrec.units import format_bytes
 
@@ -12,13 +12,13 @@ _UNIT = {"time": "time to the same loss", "noise": "noise"}
 
 
 def give_reasons(search: Search, chosen: Choice, ranked: list[Choice], fixed: set[str]) -> dict[str, str]:
-    """Say why each part of `chosen` is as it is; `ranked` is the best of each kind."""
-    kind = chosen.kind
+    """Say why each part of `chosen` is as it is; `ranked` is the best of each way."""
+    way = chosen.allocation
     told = {
         "objective": _objective(search, chosen, ranked),
         "batch_size": _number(search, chosen, "batch_size", "sequence"),
     }
-    if not kind.full:
+    if way.draws:
         told["num_negatives"] = _number(search, chosen, "num_negatives", "negative")
         told["sharing"] = _sharing(search, chosen, ranked)
     told["lean"] = _lean(chosen, ranked)
@@ -35,20 +35,20 @@ def _times(value: float) -> str:
 
 def _number(search: Search, chosen: Choice, name: str, word: str) -> str:
     """Compare a number with its half and its double, all else equal."""
-    value = getattr(chosen, name)
+    value = getattr(chosen.allocation, name)
     counted = f"{value:,} {word}{'s'[: value > 1]}"
     most = search.max_batch_size if name == "batch_size" else max(search.num_items - 1, 1)
     parts = []
     for other in (value // 2, 2 * value):
         if not 1 <= other <= most:
             continue
-        there = {"n": chosen.batch_size, "k": chosen.num_negatives}
+        there = {"n": chosen.allocation.batch_size, "k": chosen.allocation.num_negatives}
         there["n" if name == "batch_size" else "k"] = other
-        if float(search.total_bytes(chosen.kind, there["n"], there["k"])) > search.limit:
-            needed = format_bytes(float(search.total_bytes(chosen.kind, there["n"], there["k"])))
+        if float(search.total_bytes(chosen.allocation, there["n"], there["k"])) > search.limit:
+            needed = format_bytes(float(search.total_bytes(chosen.allocation, there["n"], there["k"])))
             parts.append(f"{other:,} would need {needed}")
             continue
-        ratio = float(search.score(chosen.kind, there["n"], there["k"])) / chosen.score
+        ratio = float(search.score(chosen.allocation, there["n"], there["k"])) / chosen.score
         parts.append(f"{other:,} would mean {_times(ratio)} the {_UNIT[search.goal]}")
     if name == "batch_size" and value == search.max_batch_size:
         parts.append("the data has no more sequences")
@@ -60,12 +60,12 @@ def _number(search: Search, chosen: Choice, name: str, word: str) -> str:
 
 
 def _best(ranked: list[Choice], **wanted: object) -> Choice | None:
-    """Return the best choice whose kind has these values."""
+    """Return the best choice whose allocation has these values."""
     return next(
         (
             choice
             for choice in ranked
-            if all(getattr(choice.kind, name) == value for name, value in wanted.items())
+            if all(getattr(choice.allocation, name) == value for name, value in wanted.items())
         ),
         None,
     )
@@ -74,52 +74,48 @@ def _best(ranked: list[Choice], **wanted: object) -> Choice | None:
 def _against(chosen: Choice, other: Choice, goal: str) -> str:
     return (
         f"{_times(other.score / chosen.score)} the {_UNIT[goal]} "
-        f"(n = {other.batch_size:,}, k = {other.num_negatives:,})"
+        f"(n = {other.allocation.batch_size:,}, k = {other.allocation.num_negatives:,})"
     )
 
 
 def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
-    name = chosen.kind.objective
-    if chosen.kind.full:
-        other = next((choice for choice in ranked if not choice.kind.full), None)
+    name = chosen.allocation.objective
+    if not chosen.allocation.draws:
+        other = next((choice for choice in ranked if choice.allocation.draws), None)
         if other is None:
             return "every item is scored, so there is no noise of sampling."
         return (
             f"every item is scored, which fits; sampling would mean {_against(chosen, other, search.goal)}."
         )
-    full = _best(ranked, objective="full-softmax")
+    full = next((choice for choice in ranked if not choice.allocation.draws), None)
     if full is not None:
         return f"{name}: scoring every item would mean {_against(chosen, full, search.goal)}."
-    if any(kind.full for kind in (*search.kinds, *search.left_out)):
+    if not all(way.draws for way in (*search.families, *search.left_out)):
         return f"{name}: scoring every item does not fit."
     return f"{name}: it was asked for, or comes with what was."
 
 
 def _sharing(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
-    kind = chosen.kind
-    words = {
-        "batch": "one set for the batch",
-        "sequence": "one set per sequence",
-        "target": "one set per target",
-    }
+    way = chosen.allocation
+    words = SHARING_WORDS
     told = []
     for sharing in words:
-        other = None if sharing == kind.sharing else _best(ranked, objective=kind.objective, sharing=sharing)
+        other = None if sharing == way.sharing else _best(ranked, objective=way.objective, sharing=sharing)
         if other is not None:
-            same = dataclasses.replace(kind, sharing=sharing)
-            noise = float(search.noise(same, chosen.batch_size, chosen.num_negatives).total) / chosen.noise
+            same = dataclasses.replace(way, sharing=sharing)
+            noise = float(search.noise(same, chosen.allocation.batch_size, chosen.allocation.num_negatives).total) / chosen.noise
             told.append(
                 f"{words[sharing]} has {_times(noise)} the noise for the same n and k, and at its own best "
                 f"{_times(other.score / chosen.score)} the {_UNIT[search.goal]}"
             )
-    return f"{words[kind.sharing]}: {'; '.join(told)}." if told else f"{words[kind.sharing]}."
+    return f"{words[way.sharing]}: {'; '.join(told)}." if told else f"{words[way.sharing]}."
 
 
 def _lean(chosen: Choice, ranked: list[Choice]) -> str:
-    kind = chosen.kind
-    same = {"objective": kind.objective, "sharing": kind.sharing}
-    other = _best(ranked, **same, lean=not kind.lean)
-    words = "a block of logits at a time" if kind.lean else "all logits of a part at once"
+    way = chosen.allocation
+    same = {"objective": way.objective, "sharing": way.sharing}
+    other = _best(ranked, **same, lean=not way.lean)
+    words = "a block of logits at a time" if way.lean else "all logits of a part at once"
     if other is None:
         return f"{words}: the other way does not fit, or was ruled out."
     return _other_way(words, chosen, other)
@@ -132,7 +128,7 @@ def _other_way(words: str, chosen: Choice, other: Choice) -> str:
 
 
 def _micro_batches(chosen: Choice, *, asked: bool) -> str:
-    parts = chosen.kind.micro_batches
+    parts = chosen.allocation.micro_batches
     if parts is None:
         return "steps are cut as is fastest; that fits."
     if asked:
@@ -141,69 +137,69 @@ def _micro_batches(chosen: Choice, *, asked: bool) -> str:
 
 
 def _table_updates(chosen: Choice, ranked: list[Choice]) -> str:
-    kind = chosen.kind
+    way = chosen.allocation
     other = _best(
         ranked,
-        objective=kind.objective,
-        sharing=kind.sharing,
-        table_updates="dense" if kind.table_updates == "row-sparse" else "row-sparse",
+        objective=way.objective,
+        sharing=way.sharing,
+        table_updates="dense" if way.table_updates == "row-sparse" else "row-sparse",
     )
-    words = "only touched rows" if kind.table_updates == "row-sparse" else "the whole item table"
+    words = "only touched rows" if way.table_updates == "row-sparse" else "the whole item table"
     if other is None:
-        return f"{words} is updated each step." if kind.table_updates == "dense" else f"{words} are updated."
+        return f"{words} is updated each step." if way.table_updates == "dense" else f"{words} are updated."
     return _other_way(words, chosen, other)
 
 
 def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Candidate, ...]:
     """Tell the best of each way of sharing, the paper's allocation and the extremes, and why they lost."""
     found: list[tuple[str, Choice]] = []
-    seen: set[tuple[str, str]] = {(chosen.kind.objective, chosen.kind.sharing)}
+    seen: set[tuple[str, str]] = {(chosen.allocation.objective, chosen.allocation.sharing)}
     for choice in ranked:
-        mark = (choice.kind.objective, choice.kind.sharing)
+        mark = (choice.allocation.objective, choice.allocation.sharing)
         if mark not in seen:
             seen.add(mark)
-            found.append((choice.kind.describe(), choice))
-    sampled = [kind for kind in search.kinds if not kind.full]
+            found.append((choice.allocation.describe(), choice))
+    sampled = [way for way in search.families if way.draws]
     if sampled and not search.fixed:
-        shared = next((kind for kind in sampled if kind.sharing == "batch"), sampled[0])
+        shared = next((way for way in sampled if way.sharing == "batch"), sampled[0])
         square = paper_choice(search, shared)
         if square is not None and (square.batch_size, square.num_negatives) != (
-            chosen.batch_size,
-            chosen.num_negatives,
+            chosen.allocation.batch_size,
+            chosen.allocation.num_negatives,
         ):
             found.append(("the paper's n = k", square))
-    if not search.fixed and not chosen.kind.full:
-        found += _extremes(search, chosen.kind)
+    if not search.fixed and chosen.allocation.draws:
+        found += _extremes(search, chosen.allocation)
     return tuple(_candidate(search, chosen, name, other) for name, other in found)
 
 
-def _extremes(search: Search, kind: Kind) -> list[tuple[str, Choice]]:
+def _extremes(search: Search, way: Allocation) -> list[tuple[str, Choice]]:
     """Return the largest batch with one negative, and the most negatives for one sequence, that fit."""
     found = []
     sizes = [
-        int(n) for n in search.batch_sizes() if float(search.total_bytes(kind, int(n), 1)) <= search.limit
+        int(n) for n in search.batch_sizes() if float(search.total_bytes(way, int(n), 1)) <= search.limit
     ]
     if sizes:
-        found.append(("largest batch, k = 1", search.choice(kind, sizes[-1], 1)))
+        found.append(("largest batch, k = 1", search.choice(way, sizes[-1], 1)))
     counts = [
-        int(k) for k in search.negatives(kind) if float(search.total_bytes(kind, 1, int(k))) <= search.limit
+        int(k) for k in search.negatives(way) if float(search.total_bytes(way, 1, int(k))) <= search.limit
     ]
     if counts:
-        found.append(("n = 1, most negatives", search.choice(kind, 1, counts[-1])))
+        found.append(("n = 1, most negatives", search.choice(way, 1, counts[-1])))
     return found
 
 
-def paper_choice(search: Search, kind: Kind) -> Choice | None:
+def paper_choice(search: Search, way: Allocation) -> Choice | None:
     """Return the largest n = k that fits."""
     most = min(search.max_batch_size, max(search.num_items - 1, 1))
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if float(search.total_bytes(kind, middle, middle)) <= search.limit:
+        if float(search.total_bytes(way, middle, middle)) <= search.limit:
             low = middle
         else:
             high = middle - 1
-    return search.choice(kind, low, low) if low else None
+    return search.choice(way, low, low) if low else None
 
 
 def _candidate(search: Search, chosen: Choice, name: str, other: Choice) -> Candidate:
@@ -224,10 +220,10 @@ def _candidate(search: Search, chosen: Choice, name: str, other: Choice) -> Cand
         why += f"; the bias of so small a k means {_times(slower)} the steps"
     return Candidate(
         name=name,
-        batch_size=other.batch_size,
-        num_negatives=other.num_negatives,
-        sharing=other.kind.sharing,
-        objective=other.kind.objective,
+        batch_size=other.allocation.batch_size,
+        num_negatives=other.allocation.num_negatives,
+        sharing=other.allocation.sharing,
+        objective=other.allocation.objective,
         predicted_bytes=round(other.bytes),
         noise=other.noise,
         step_seconds=other.seconds,

@@ -1,4 +1,4 @@
-r"""The search: for every kind of step the best (n, k) that fits, and the best of those.
+r"""The search: for every family of steps the best (n, k) that fits, and the best of those.
 
 The score of a candidate is the law's noise (`goal="noise"`), or the time to a given gain in loss
 (`goal="time"`): seconds a step times the steps that a gain needs, $\|\nabla F\|^2 + V / (1 - \beta)^2$
@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError
-from budgetrec.planner.kinds import Kind
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.theory.convergence import steps_to_gain
 from budgetrec.theory.noise import NeverRising, Noise, NoiseConstants, predict_noise
@@ -26,7 +26,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bytes = Callable[[ArrayLike, ArrayLike, int | None], Floats]
 
-GOALS = ("time", "noise")
 _STEPS_AN_OCTAVE = 8
 _MICRO_BATCHES = (4, 16, 64, 256)
 
@@ -35,9 +34,7 @@ _MICRO_BATCHES = (4, 16, 64, 256)
 class Choice:
     """A candidate with everything that is predicted of it."""
 
-    kind: Kind
-    batch_size: int
-    num_negatives: int
+    allocation: Allocation
     bytes: float
     seconds: float
     noise: float
@@ -48,17 +45,16 @@ class Choice:
 class Search:
     """What is predicted of every candidate: noise, seconds and bytes.
 
-    `bytes` and `seconds` are by kind (without its micro-batches); `gradient` is the squared norm of the true
-    gradient.
+    `bytes` and `seconds` are by family; `gradient` is the squared norm of the true gradient.
     """
 
-    kinds: tuple[Kind, ...]
-    left_out: tuple[Kind, ...] = ()  # of which nothing fits
+    families: tuple[Allocation, ...]
+    left_out: tuple[Allocation, ...] = ()  # of which nothing fits
     constants: NoiseConstants
     gradient: float
     mean_targets: float
-    bytes: Mapping[Kind, Bytes]
-    seconds: Mapping[Kind, StepSeconds]
+    bytes: Mapping[Allocation, Bytes]
+    seconds: Mapping[Allocation, StepSeconds]
     num_items: int
     max_batch_size: int
     goal: str
@@ -77,10 +73,10 @@ class Search:
             bias=NeverRising(curve=measured.bias),
         )
 
-    def noise(self, kind: Kind, batch_size: ArrayLike, num_negatives: ArrayLike) -> Noise:
+    def noise(self, way: Allocation, batch_size: ArrayLike, num_negatives: ArrayLike) -> Noise:
         """Evaluate the law."""
         n, k = np.broadcast_arrays(np.asarray(batch_size, np.float64), np.asarray(num_negatives, np.float64))
-        if kind.full:
+        if not way.draws:
             nothing = np.zeros_like(n)
             return Noise(
                 example=self.constants.example / n,
@@ -92,87 +88,85 @@ class Search:
             self.curves,
             batch_size=n,
             num_negatives=k,
-            num_groups=kind.num_groups(n, self.mean_targets),
+            num_groups=way.num_groups(n, self.mean_targets),
             num_targets=n * self.mean_targets,
         )
 
-    def step_seconds(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
-        """Predict the seconds of a step, cut into parts if the kind says so."""
-        extra = max(0, (kind.micro_batches or 1) - 1)
-        return self.seconds[uncut(kind)](n, k, np.minimum(extra, np.asarray(n) - 1))
+    def step_seconds(self, way: Allocation, n: ArrayLike, k: ArrayLike) -> Floats:
+        """Predict the seconds of a step, cut into parts if `way` says so."""
+        extra = max(0, (way.micro_batches or 1) - 1)
+        return self.seconds[way.family](n, k, np.minimum(extra, np.asarray(n) - 1))
 
-    def score(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
+    def score(self, way: Allocation, n: ArrayLike, k: ArrayLike) -> Floats:
         """Score candidates; less is better."""
-        noise = self.noise(kind, n, k).total
+        noise = self.noise(way, n, k).total
         if self.goal == "noise":
             return noise
-        bias = self._bias(kind, k)
+        bias = self._bias(way, k)
         variance = np.maximum(noise - bias, 0.0)
-        return self.step_seconds(kind, n, k) * steps_to_gain(
+        return self.step_seconds(way, n, k) * steps_to_gain(
             variance=variance, bias=bias, gradient=self.gradient
         )
 
-    def _bias(self, kind: Kind, k: ArrayLike) -> Floats:
+    def _bias(self, way: Allocation, k: ArrayLike) -> Floats:
         """Return the bias; the law counts it where negatives are independent, and shared ones have it too."""
-        return np.zeros(()) if kind.full else self.curves.bias(k)
+        return np.zeros(()) if not way.draws else self.curves.bias(k)
 
     def slowed_by_bias(self, choice: Choice) -> float:
         """Say how many times as many steps a choice takes as it would without the bias of sampling."""
-        bias = self._bias(choice.kind, float(choice.num_negatives))
+        bias = self._bias(choice.allocation, float(choice.allocation.num_negatives))
         variance = max(choice.noise - float(bias), 0.0)
         with_bias, without = (
             steps_to_gain(variance=variance, bias=each, gradient=self.gradient) for each in (bias, 0.0)
         )
         return float(with_bias / without) if without > 0 else 1.0
 
-    def total_bytes(self, kind: Kind, n: ArrayLike, k: ArrayLike) -> Floats:
+    def total_bytes(self, way: Allocation, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the bytes of candidates."""
-        return self.bytes[uncut(kind)](n, k, kind.micro_batches)
+        return self.bytes[way.family](n, k, way.micro_batches)
 
-    def choice(self, kind: Kind, n: int, k: int) -> Choice:
+    def choice(self, way: Allocation, n: int, k: int) -> Choice:
         """Predict everything of one candidate."""
         return Choice(
-            kind=kind,
-            batch_size=n,
-            num_negatives=k,
-            bytes=float(self.total_bytes(kind, n, k)),
-            seconds=float(self.step_seconds(kind, n, k)),
-            noise=float(self.noise(kind, n, k).total),
-            score=float(self.score(kind, n, k)),
+            allocation=way.at(n, k),
+            bytes=float(self.total_bytes(way, n, k)),
+            seconds=float(self.step_seconds(way, n, k)),
+            noise=float(self.noise(way, n, k).total),
+            score=float(self.score(way, n, k)),
         )
 
-    def best(self, kind: Kind, *, limit: float | None = None) -> Choice | None:
-        """Return the best (n, k) of a kind that fits, or None."""
+    def best(self, way: Allocation, *, limit: float | None = None) -> Choice | None:
+        """Return the best (n, k) of a family that fits, or None."""
         limit = self.limit if limit is None else limit
-        batch_sizes, negatives = self.batch_sizes(), self.negatives(kind)
+        batch_sizes, negatives = self.batch_sizes(), self.negatives(way)
         try:
             found = allocate(
-                objective=lambda i, j, g: self.score(kind, batch_sizes[i - 1], negatives[j - 1]),
-                cost=lambda i, j, g: self.total_bytes(kind, batch_sizes[i - 1], negatives[j - 1]),
+                objective=lambda i, j, g: self.score(way, batch_sizes[i - 1], negatives[j - 1]),
+                cost=lambda i, j, g: self.total_bytes(way, batch_sizes[i - 1], negatives[j - 1]),
                 budget=limit,
                 max_batch_size=len(batch_sizes),
                 max_num_negatives=len(negatives),
-                sharings={kind.sharing: lambda i: i},
+                sharings={way.sharing: lambda i: i},
                 falls_with_negatives=self.goal == "noise",
             )
         except ArgumentError:
             return None
         return self.choice(
-            kind, int(batch_sizes[found.batch_size - 1]), int(negatives[found.num_negatives - 1])
+            way, int(batch_sizes[found.batch_size - 1]), int(negatives[found.num_negatives - 1])
         )
 
     def best_of_all(self) -> list[Choice]:
-        """Return the best of every kind that fits, the best first; where memory binds, cut steps too."""
+        """Return the best of every family that fits, the best first; where memory binds, cut steps too."""
         found = []
-        for kind in self.kinds:
-            whole = self.best(kind)
+        for way in self.families:
+            whole = self.best(way)
             if whole is not None:
                 found.append(whole)
-            free = self.best(kind, limit=np.inf)
-            if kind.micro_batches is None and (
+            free = self.best(way, limit=np.inf)
+            if way.micro_batches is None and (
                 whole is None or (free is not None and free.score < whole.score * (1 - 1e-9))
             ):
-                cuts = (dataclasses.replace(kind, micro_batches=parts) for parts in _MICRO_BATCHES)
+                cuts = (dataclasses.replace(way, micro_batches=parts) for parts in _MICRO_BATCHES)
                 found += [choice for cut in cuts if (choice := self.best(cut)) is not None]
         return sorted(found, key=lambda choice: (choice.score, choice.bytes))
 
@@ -182,18 +176,13 @@ class Search:
             return np.array([self.fixed["batch_size"]])
         return ladder(self.max_batch_size)
 
-    def negatives(self, kind: Kind) -> Ints:
+    def negatives(self, way: Allocation) -> Ints:
         """Return the k that are looked at."""
-        if kind.full:
+        if not way.draws:
             return np.array([self.num_items])
         if "num_negatives" in self.fixed:
             return np.array([self.fixed["num_negatives"]])
         return ladder(max(self.num_items - 1, 1))
-
-
-def uncut(kind: Kind) -> Kind:
-    """Return the kind as it is when training cuts steps by itself."""
-    return dataclasses.replace(kind, micro_batches=None)
 
 
 def ladder(most: int) -> Ints:

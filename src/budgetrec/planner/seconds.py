@@ -17,8 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from budgetrec.planner.kinds import Kind
-from budgetrec.settings.sections import RunConfig
+from budgetrec.allocation import Allocation
 from budgetrec.stepping.stepper import Stepper
 
 Floats = NDArray[np.float64]
@@ -33,7 +32,7 @@ _LONGEST_POINT = 2.0  # seconds; a point that must take longer than that is left
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeconds:
-    """Seconds of a step of one kind.
+    """Seconds of a step of one way.
 
     >>> seconds = StepSeconds(fixed=1.0, sequence=0.5, pair=0.25)
     >>> float(seconds(4, 8))  # 1 + 4 / 2 + 4 * 8 / 4
@@ -74,16 +73,16 @@ def _features(
 
 
 def fit_seconds(
-    points: Floats, seconds: Floats, *, kind: Kind, rows_a_sequence: float, num_items: int
+    points: Floats, seconds: Floats, *, way: Allocation, rows_a_sequence: float, num_items: int
 ) -> StepSeconds:
     """Fit costs to timed points (rows of n and k), relative errors weighed alike.
 
     Where there is nothing to tell two costs apart, the fit may give all to one of them.
     """
-    terms = np.stack(_features(points[:, 0], points[:, 1], rows_a_sequence, num_items, kind.sharing), axis=1)
-    if kind.full:
+    terms = np.stack(_features(points[:, 0], points[:, 1], rows_a_sequence, num_items, way.sharing), axis=1)
+    if not way.draws:
         terms[:, 2:] = 0
-    if kind.table_updates == "dense":
+    if way.table_updates == "dense":
         terms[:, 4] = 0
     scale = np.maximum(terms.max(0), 1e-300)
     costs, _ = nnls(terms / scale / seconds[:, None], np.ones(len(seconds)))
@@ -96,38 +95,39 @@ def fit_seconds(
         touched=touched,
         rows_a_sequence=rows_a_sequence,
         num_items=num_items,
-        sharing=kind.sharing,
+        sharing=way.sharing,
     )
 
 
-def seconds_row(kind: Kind, seconds: StepSeconds) -> dict[str, float | int | str | bool]:
-    """Return a kind and its costs as one flat record, for a file."""
-    row = dataclasses.asdict(kind) | dataclasses.asdict(seconds)
-    del row["micro_batches"]
-    return row
+_OF_FAMILY = ("objective", "sharing", "lean", "table_updates")
 
 
-def seconds_of(row: Mapping[str, Any]) -> tuple[Kind, StepSeconds]:
-    """Take a record apart that `seconds_row` gave."""
-    kinds = {item.name for item in dataclasses.fields(Kind)} & row.keys()
+def seconds_row(family: Allocation, seconds: StepSeconds) -> dict[str, float | int | str | bool]:
+    """Return a family and its costs as one flat record, for a file."""
+    return {name: getattr(family, name) for name in _OF_FAMILY} | dataclasses.asdict(seconds)
+
+
+def seconds_of(row: Mapping[str, Any]) -> tuple[Allocation, StepSeconds]:
+    """Take a record apart that `seconds_row` returned."""
     costs = {item.name for item in dataclasses.fields(StepSeconds)} & row.keys()
-    return Kind(**{name: row[name] for name in kinds}), StepSeconds(**{name: row[name] for name in costs})
+    family = Allocation(batch_size=1, num_negatives=1, **{name: row[name] for name in _OF_FAMILY})
+    return family, StepSeconds(**{name: row[name] for name in costs})
 
 
 def time_steps(
-    stepper: Stepper, kind: Kind, config: RunConfig, *, fits: Callable[[int, int], bool], mean_targets: float
+    stepper: Stepper, way: Allocation, *, fits: Callable[[int, int], bool], mean_targets: float
 ) -> StepSeconds:
-    """Take a few steps of a kind at several (n, k) that fit, and fit their seconds.
+    """Take a few steps of a family at several (n, k) that fit, and fit their seconds.
 
     The stepper goes on training meanwhile. Points that would take too long, by those before, are left out.
     """
-    chosen: tuple[tuple[int, int], ...] = _POINTS_OF_TARGETS if kind.sharing == "target" else _POINTS
-    chosen = _POINTS_OF_FULL if kind.full else chosen
+    chosen: tuple[tuple[int, int], ...] = _POINTS_OF_TARGETS if way.sharing == "target" else _POINTS
+    chosen = _POINTS_OF_FULL if not way.draws else chosen
     most, num_items = stepper.batches.num_sequences, stepper.dataset.num_items
     wanted = {
         (
             min(max(1, round(targets / mean_targets)), most),
-            1 if kind.full else min(k, max(num_items - 1, 1)),
+            1 if not way.draws else min(k, max(num_items - 1, 1)),
         )
         for targets, k in chosen
     }
@@ -138,11 +138,11 @@ def time_steps(
         if points and timed[-1][1] * _work((n, k)) >= _LONGEST_POINT * _work(points[-1]):
             continue
         points.append((n, k))
-        timed.append(_time(stepper, kind.configure(config, n, k), mean_targets))
+        timed.append(_time(stepper, way.at(n, k), mean_targets))
     fitted = fit_seconds(
         np.array([(size, k) for (size, _), (_, k) in zip(timed, points, strict=True)]),
         np.array([seconds for _, seconds in timed]),
-        kind=kind,
+        way=way,
         rows_a_sequence=2 * mean_targets,
         num_items=num_items,
     )
@@ -150,8 +150,8 @@ def time_steps(
     finer = min(n, 8 * parts)
     if not stepper.objective.separable or finer <= parts:
         return fitted
-    cut = dataclasses.replace(kind, micro_batches=finer)
-    size, seconds = _time(stepper, cut.configure(config, n, k), mean_targets)
+    cut = dataclasses.replace(way.at(n, k), micro_batches=finer)
+    size, seconds = _time(stepper, cut, mean_targets)
     return dataclasses.replace(fitted, part=max(0.0, seconds - float(fitted(size, k))) / (finer - parts))
 
 
@@ -161,26 +161,18 @@ def _work(point: tuple[int, int]) -> float:
     return n * (k + 64.0)
 
 
-def _time(stepper: Stepper, config: RunConfig, mean_targets: float) -> tuple[float, float]:
-    """Take a few steps; give the fastest for its size: how many average sequences it had, and its seconds."""
-    objective, training = config.objective, config.training
-    stepper.change(
-        batch_size=training.batch_size,
-        objective=objective.objective,
-        num_negatives=objective.num_negatives,
-        sharing=objective.sharing,
-        lean=objective.lean,
-    )
-    stepper.micro_batches = training.micro_batches
+def _time(stepper: Stepper, allocation: Allocation, mean_targets: float) -> tuple[float, float]:
+    """Take a few steps; return the fastest for its size: its number of average sequences, and its seconds."""
+    stepper.change(allocation)
     batches = iter(stepper.batches.epoch(stepper.generators["order"]))
     taken: list[tuple[float, float]] = []
     for _ in range(1 + _REPEATS):
         batch = next(batches, None)
-        if batch is None or (taken and len(batch.ids) < training.batch_size):
+        if batch is None or (taken and len(batch.ids) < allocation.batch_size):
             break
         _wait(stepper.device)
         begin = time.perf_counter()
-        stepper.step(batch, config.optimizer.learning_rate)
+        stepper.step(batch, stepper.config.optimizer.learning_rate)
         _wait(stepper.device)
         taken.append((batch.num_targets / mean_targets, time.perf_counter() - begin))
     counted = taken[1:] or taken  # the first allocates

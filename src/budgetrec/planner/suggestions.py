@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from budgetrec.errors import BudgetrecError, PlanError
-from budgetrec.planner.record import PARTS
+from budgetrec.planner.plan import PARTS
 from budgetrec.settings.sections import RunConfig
 from budgetrec.units import format_bytes
 

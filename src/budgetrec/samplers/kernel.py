@@ -34,6 +34,8 @@ class QuadraticKernel:
     tensor([[0.7692]])
     """
 
+    refresh_steps = 100  # while training: an update of all sums costs about as much as a few steps
+
     def __init__(self, table: Tensor, num_negatives: int, *, alpha: float = 100.0) -> None:
         if table.dim() != 2:
             raise ArgumentError(
@@ -76,9 +78,17 @@ class QuadraticKernel:
             nodes = torch.unique(nodes // 2)
             above[nodes] = below[2 * nodes] + below[2 * nodes + 1]
 
-    def vectors(self) -> Tensor:
-        """Return the vectors (K, d) that draws rest on: those of the last update, not of the table now."""
-        return self._rows.flatten(0, 1)[: self.num_items]
+    def refresh(self, table: Tensor) -> None:
+        """Take in the vectors (K, d) of all items."""
+        self.update(torch.arange(self.num_items), table)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the vectors that draws rest on: those of the last update, not of the table now."""
+        return {"vectors": self._rows.flatten(0, 1)[: self.num_items]}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        self.refresh(tensors["vectors"].to(self._rows.device))
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:
         """Fix the queries: hidden states (G, T/G, d), of which the masked ones do not count."""

@@ -1,25 +1,19 @@
 """From settings to the parts that do the work; those never see a setting."""
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.models import Bert4Rec, SASRec, SequenceModel
-from budgetrec.objectives import (
-    BinaryCrossEntropy,
-    FullSoftmax,
-    ReducedCrossEntropy,
-    SampledSoftmax,
-    ScalableCrossEntropy,
-)
-from budgetrec.samplers import InBatch, LogUniform, Mixed, Popularity, QuadraticKernel, Uniform
-from budgetrec.samplers.contract import AdaptiveSampler, Sampler
+from budgetrec.objectives.specification import Objective, ObjectiveParts
+from budgetrec.samplers.specification import AnySampler, SamplerParts
 from budgetrec.settings.sections import ModelConfig, ObjectiveConfig
-from budgetrec.stepping.gradients import Objective
 
 
 def build_model(
@@ -43,52 +37,48 @@ def build_model(
     return Bert4Rec(num_items, features=features, generator=generator, **settings, **rates)
 
 
-def build_objective(config: ObjectiveConfig, dataset: Dataset, model: SequenceModel) -> Objective:
-    """Make the objective that `config` names."""
-    scoring: dict[str, Any] = {"temperature": config.temperature, "cosine": config.cosine}
-    if config.objective == "full-softmax":
-        return FullSoftmax(lean=config.lean, **scoring)
-    if config.objective == "sce":
-        return ScalableCrossEntropy(
-            config.num_buckets, config.bucket_targets, config.bucket_items, lean=config.lean
+def build_objective(
+    config: ObjectiveConfig, num_items: int, sampler: AnySampler | None, *, block_bytes: int | None = None
+) -> Objective:
+    """Make the objective that `config` names; `block_bytes` of logits exist at once in lean mode."""
+    return config.specification.build(
+        ObjectiveParts(
+            num_items=num_items,
+            num_negatives=config.num_negatives,
+            sharing=config.sharing,
+            sampler=sampler,
+            lean=config.lean,
+            options=config,
+            block_bytes=block_bytes,
         )
-    if config.objective == "rece":
-        return ReducedCrossEntropy(config.num_buckets, lean=config.lean)
-    sampler = _build_sampler(config, dataset, model)
-    common: dict[str, Any] = {"sampler": sampler, "lean": config.lean, "sharing": config.sharing}
-    if config.objective == "sampled-softmax":
-        return SampledSoftmax(
-            dataset.num_items, config.num_negatives, correction=config.correction, **common, **scoring
-        )
-    calibration = config.calibration if config.objective == "gbce" else 0.0
-    return BinaryCrossEntropy(dataset.num_items, config.num_negatives, calibration=calibration, **common)
+    )
 
 
-def _build_sampler(
-    config: ObjectiveConfig, dataset: Dataset, model: SequenceModel
-) -> Sampler | AdaptiveSampler:
-    num_items, num_negatives = dataset.num_items, config.num_negatives
-    if config.sampler in ("in-batch", "mixed") and config.sharing != "batch":
+def build_sampler(
+    config: ObjectiveConfig,
+    *,
+    num_items: int,
+    train_counts: NDArray[np.int64],
+    item_table: Callable[[], Tensor],
+) -> AnySampler | None:
+    """Make the sampler that `config` names where its objective draws; else return None."""
+    specification = config.sampler_specification
+    if specification is None:
+        return None
+    if specification.whole_batch and config.sharing != "batch":
         raise ArgumentError(
             f"the sampler {config.sampler} takes the targets of the whole batch, so its negatives are shared "
             f"by it, not by each {config.sharing}. Pass --sharing batch."
         )
-    if config.sampler == "uniform":
-        return Uniform(num_items, num_negatives)
-    if config.sampler == "log-uniform":
-        return LogUniform(num_items, num_negatives)
-    if config.sampler == "kernel":
-        return QuadraticKernel(model.item_table().detach(), num_negatives)
-    # An item that is never trained on is still drawn now and then, or it could not be corrected for.
-    popularity = Popularity(dataset.train_counts, num_negatives, alpha=config.popularity_power, smoothing=1.0)
-    if config.sampler == "popularity":
-        return popularity
-    if config.sampler == "in-batch":
-        return InBatch(num_items, popularity.log_q, num_negatives)
-    if num_negatives < 2:
-        raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
-    half = num_negatives // 2
-    return Mixed(num_items, popularity.log_q, num_in_batch=num_negatives - half, num_uniform=half)
+    return specification.build(
+        SamplerParts(
+            num_items=num_items,
+            num_negatives=config.num_negatives,
+            train_counts=train_counts,
+            item_table=item_table,
+            options=config,
+        )
+    )
 
 
 class ScoringView(nn.Module):

@@ -9,43 +9,34 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import tomli_w
 
+from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError, ConfigError
+from budgetrec.objectives.modules import SHARINGS
+from budgetrec.objectives.registry import OBJECTIVES
+from budgetrec.objectives.specification import (
+    BucketOptions,
+    CalibrationOptions,
+    ObjectiveSpecification,
+    SampledSoftmaxOptions,
+)
+from budgetrec.options import (
+    Value,
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_share,
+    setting,
+)
+from budgetrec.samplers.registry import SAMPLERS
+from budgetrec.samplers.specification import PopularityOptions, SamplerSpecification
 from budgetrec.units import parse_bytes
-
-
-def setting(default: Any, text: str) -> Any:
-    """Declare a field with the sentence that `--help` shows."""
-    return field(default=default, metadata={"help": text})
-
-
-def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ArgumentError(f"{name} is {value!r}; pass one of {', '.join(choices)}.")
-
-
-def _positive(**values: float | None) -> None:
-    for name, value in values.items():
-        if value is not None and not 0 < value < math.inf:
-            raise ArgumentError(f"{name} is {value}; pass a number above 0.")
-
-
-def _share(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise ArgumentError(f"{name} is {value}; pass a share between 0 and 1.")
-
-
-def _not_negative(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise ArgumentError(f"{name} is {value}; pass 0 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,47 +57,44 @@ class ModelConfig:
     last_rate: float = setting(0.1, "BERT4Rec: share of sequences whose last item alone is hidden.")
 
     def __post_init__(self) -> None:
-        _choose("model", self.model, ("sasrec", "bert4rec"))
-        _positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
-        _positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
-        _share(mask_rate=self.mask_rate, last_rate=self.last_rate)
-
-
-OBJECTIVES = ("sampled-softmax", "bce", "gbce", "full-softmax", "sce", "rece")
-CORRECTIONS = ("none", "theorem", "logq", "logq-negatives", "refined-logq")
-SAMPLERS = ("uniform", "popularity", "log-uniform", "in-batch", "mixed", "kernel")
+        check_choice("model", self.model, ("sasrec", "bert4rec"))
+        check_positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
+        check_positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
+        check_share(mask_rate=self.mask_rate, last_rate=self.last_rate)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
-    """What is minimised, and what targets are scored against."""
+class ObjectiveConfig(SampledSoftmaxOptions, CalibrationOptions, BucketOptions, PopularityOptions):
+    """What is minimised, and what targets are scored against.
+
+    Options that only some objectives or samplers read come from their specifications.
+    """
 
     objective: str = setting("sampled-softmax", f"One of {', '.join(OBJECTIVES)}.")
     num_negatives: int = setting(256, "Negatives that each target meets, k.")
     sharing: str = setting("sequence", "Who shares a set of negatives: batch, sequence or target.")
     sampler: str = setting("uniform", f"One of {', '.join(SAMPLERS)}.")
-    correction: str = setting(
-        "theorem", "Of sampled softmax: none, theorem, logq, logq-negatives, refined-logq."
-    )
-    temperature: float = setting(1.0, "Logits are divided by it.")
-    cosine: bool = setting(False, "Score by the angle between vectors.")
     lean: bool = setting(False, "Keep a block of logits at a time instead of all.")
-    calibration: float = setting(0.75, "gBCE: 0 is BCE, 1 the full correction.")
-    popularity_power: float = setting(1.0, "Popularity sampler: counts are raised to it.")
-    num_buckets: int = setting(64, "SCE: buckets; RECE: chunks.")
-    bucket_targets: int = setting(256, "SCE: targets of a bucket.")
-    bucket_items: int = setting(256, "SCE: items of a bucket.")
 
     def __post_init__(self) -> None:
-        _choose("objective", self.objective, OBJECTIVES)
-        _choose("sampler", self.sampler, SAMPLERS)
-        _choose("sharing", self.sharing, ("batch", "sequence", "target"))
-        _choose("correction", self.correction, CORRECTIONS)
-        _share(calibration=self.calibration)
-        _positive(temperature=self.temperature)
-        _not_negative(popularity_power=self.popularity_power)
-        _positive(num_negatives=self.num_negatives, num_buckets=self.num_buckets)
-        _positive(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items)
+        check_choice("objective", self.objective, tuple(OBJECTIVES))
+        check_choice("sampler", self.sampler, tuple(SAMPLERS))
+        check_choice("sharing", self.sharing, SHARINGS)
+        check_positive(num_negatives=self.num_negatives)
+        SampledSoftmaxOptions.__post_init__(self)
+        CalibrationOptions.__post_init__(self)
+        BucketOptions.__post_init__(self)
+        PopularityOptions.__post_init__(self)
+
+    @property
+    def specification(self) -> ObjectiveSpecification:
+        """What the objective says of itself."""
+        return OBJECTIVES[self.objective]
+
+    @property
+    def sampler_specification(self) -> SamplerSpecification | None:
+        """What the sampler says of itself, where the objective draws."""
+        return SAMPLERS[self.sampler] if self.specification.draws else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +115,13 @@ class OptimizerConfig:
     clip_norm: float | None = setting(None, "Shorten longer gradients to this norm. [default: never]")
 
     def __post_init__(self) -> None:
-        _choose("optimizer", self.optimizer, ("sgd", "momentum", "adam", "adamw", "adagrad"))
-        _choose("table_updates", self.table_updates, ("auto", "dense", "row-sparse"))
-        _choose("schedule", self.schedule, ("constant", "linear", "cosine", "inverse-sqrt"))
-        _positive(learning_rate=self.learning_rate, clip_norm=self.clip_norm)
-        _not_negative(warmup_steps=self.warmup_steps, weight_decay=self.weight_decay, momentum=self.momentum)
+        check_choice("optimizer", self.optimizer, ("sgd", "momentum", "adam", "adamw", "adagrad"))
+        check_choice("table_updates", self.table_updates, ("auto", "dense", "row-sparse"))
+        check_choice("schedule", self.schedule, ("constant", "linear", "cosine", "inverse-sqrt"))
+        check_positive(learning_rate=self.learning_rate, clip_norm=self.clip_norm)
+        check_not_negative(
+            warmup_steps=self.warmup_steps, weight_decay=self.weight_decay, momentum=self.momentum
+        )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; pass at least 0 and below 1.")
@@ -182,19 +172,19 @@ class TrainingConfig:
     seed: int = setting(0, "Decides weights, order, negatives and dropout.")
 
     def __post_init__(self) -> None:
-        _choose("targets", self.targets, ("all", "last"))
-        _choose("windows", self.windows, ("last", "all"))
-        _choose("metric", self.metric, METRICS)
-        _choose("precision", self.precision, PRECISIONS)
-        _choose("device", self.device, ("auto", "cpu", "cuda"))
-        _positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
-        _positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
-        _positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
+        check_choice("targets", self.targets, ("all", "last"))
+        check_choice("windows", self.windows, ("last", "all"))
+        check_choice("metric", self.metric, METRICS)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("device", self.device, ("auto", "cpu", "cuda"))
+        check_positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
+        check_positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
+        check_positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
         if not 0 <= self.evaluation_growth < math.inf:
             raise ArgumentError(
                 f"evaluation_growth is {self.evaluation_growth:g}; pass a number from 0, as in 0.1."
             )
-        _positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
+        check_positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
         if self.memory is not None:
             parse_bytes(self.memory)
         if not 0 <= self.seed < 2**63:
@@ -210,21 +200,40 @@ _SECTIONS = {
 }
 
 
-_DRAWN = ("sampled-softmax", "bce", "gbce")
-_FROM_COUNTS = ("popularity", "in-batch", "mixed")
-# Which settings are read only where another one has one of these values.
+# Which settings only drawn negatives have.
+DRAWN_ONLY = ("num_negatives", "sharing", "sampler")
+# Which settings of model and optimiser are read only where another one has one of these values.
 _READ_BY: tuple[tuple[set[str], str, tuple[str, ...]], ...] = (
     ({"mask_rate", "last_rate"}, "model", ("bert4rec",)),
-    ({"num_negatives", "sharing", "sampler", "popularity_power"}, "objective", _DRAWN),
-    ({"correction"}, "objective", ("sampled-softmax",)),
-    ({"temperature", "cosine"}, "objective", ("sampled-softmax", "full-softmax")),
-    ({"calibration"}, "objective", ("gbce",)),
-    ({"num_buckets"}, "objective", ("sce", "rece")),
-    ({"bucket_targets", "bucket_items"}, "objective", ("sce",)),
-    ({"popularity_power"}, "sampler", _FROM_COUNTS),
     ({"momentum"}, "optimizer", ("momentum",)),
     ({"beta1", "beta2"}, "optimizer", ("adam", "adamw")),
 )
+
+
+class _WithOptions(Protocol):
+    @property
+    def options(self) -> type: ...
+
+
+def _has(specification: _WithOptions, name: str) -> bool:
+    return name in {item.name for item in fields(specification.options)}
+
+
+def _readers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """List settings that not all read: name, the setting that decides, and its values that read it."""
+    for names, key, values in _READ_BY:
+        yield from ((name, key, values) for name in names)
+    drawing = tuple(name for name, each in OBJECTIVES.items() if each.draws)
+    yield from ((name, "objective", drawing) for name in DRAWN_ONLY)
+    registries: tuple[tuple[str, Mapping[str, _WithOptions]], ...] = (
+        ("objective", OBJECTIVES),
+        ("sampler", SAMPLERS),
+    )
+    for key, registry in registries:
+        for name in dict.fromkeys(item.name for each in registry.values() for item in fields(each.options)):
+            yield name, key, tuple(which for which, each in registry.items() if _has(each, name))
+            if key == "sampler":
+                yield name, "objective", drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +267,7 @@ class RunConfig:
             }
         )
 
-    def replaced(self, settings: Mapping[str, Any]) -> Self:
+    def replaced(self, settings: Mapping[str, Value]) -> Self:
         """Change settings by their names alone: no two sections share one."""
         homes = {item.name: name for name, kind in _SECTIONS.items() for item in fields(kind)}
         try:
@@ -275,6 +284,11 @@ class RunConfig:
         }
         return dataclasses.replace(self, **changed)
 
+    @property
+    def allocation(self) -> Allocation:
+        """How a step is taken."""
+        return Allocation(**{item.name: self[item.name] for item in fields(Allocation)})
+
     def __getitem__(self, name: str) -> Any:
         """Return a setting by its name alone.
 
@@ -286,13 +300,12 @@ class RunConfig:
     def _parts(self) -> tuple[Any, ...]:
         return self.model, self.objective, self.optimizer, self.training
 
-    def refuse_unused(self, settings: Mapping[str, Any]) -> None:
+    def refuse_unused(self, settings: Mapping[str, Value]) -> None:
         """Refuse a setting that was asked for and that nothing would read."""
-        for names, key, readers in _READ_BY:
-            value = self[key]
-            for name in names & settings.keys() if value not in readers else ():
+        for name, key, readers in _readers():
+            if name in settings and self[key] not in readers:
                 raise ArgumentError(
-                    f"{name} means nothing to the {key} {value}. Leave it out, or pass "
+                    f"{name} means nothing to the {key} {self[key]}. Leave it out, or pass "
                     f"{key} {' or '.join(readers)}."
                 )
 

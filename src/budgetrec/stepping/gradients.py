@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,41 +18,12 @@ from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError, NotFiniteError
 from budgetrec.models.contract import Inputs, SequenceModel
 from budgetrec.models.item_encoders import ItemTable, RowGradients
-from budgetrec.objectives.modules import Drawn
-from budgetrec.samplers.contract import Negatives
+from budgetrec.objectives.specification import Objective
 
 # Positions of a part on a CPU. Measured with benchmarks/train.py at d = 64: 1,024 to 4,096 are alike, 512 and
 # the whole batch of 25,600 slower.
 CPU_POSITIONS = 2048
 _FEWEST_POSITIONS = 512
-
-
-class Objective(Protocol):
-    """A loss that training can cut: see `budgetrec.objectives`."""
-
-    @property
-    def separable(self) -> bool:
-        """Whether the loss of a batch is the mean of its parts' losses."""
-
-    whole_table: bool  # whether it scores against the whole table instead of gathered rows
-
-    def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> Drawn | None:
-        """Draw for a whole batch, or give None if there is nothing to draw, or not yet."""
-
-    def num_logits(self, num_targets: int, num_items: int) -> int:
-        """Count the scores that so many targets are compared with."""
-
-    def __call__(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        table: Tensor | Callable[[Tensor], Tensor],
-        *,
-        mask: Tensor,
-        generator: torch.Generator,
-        **negatives: Negatives,
-    ) -> Tensor:
-        """Return the mean loss; `negatives` are passed only where `draw` gave some."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Training takes steps until it has a reason to stop; the planner takes a few to see how long they last.
 """
 
+import dataclasses
 import subprocess
 import sys
 from typing import Any
@@ -12,18 +13,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, BudgetrecError, TrainingError
 from budgetrec.models import SequenceModel
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
-from budgetrec.samplers import QuadraticKernel
-from budgetrec.settings.build import build_model, build_objective
+from budgetrec.samplers.specification import LastingSampler
+from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig, TrainingConfig
 from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
-
-_KERNEL_STEPS = 100  # the kernel sampler takes in the table's new vectors this often
 
 
 class Stepper:
@@ -92,17 +92,35 @@ class Stepper:
         )
 
     def _set_objective(self) -> None:
-        self.objective = build_objective(self.config.objective, self.dataset, self.model)
-        self.sampler = getattr(self.objective, "sampler", None)
+        config = self.config.objective
+        self.sampler = build_sampler(
+            config,
+            num_items=self.dataset.num_items,
+            train_counts=self.dataset.train_counts,
+            item_table=self.model.item_table,
+        )
+        self.objective = build_objective(config, self.dataset.num_items, self.sampler)
+        specification = config.sampler_specification
+        self.lasting_sampler: LastingSampler | None = None
+        if specification is not None and self.sampler is not None:
+            self.lasting_sampler = specification.lasting(self.sampler)
 
-    def change(self, **settings: Any) -> None:
-        """Go on with other negatives or another batch size; weights and optimisers stay.
+    @property
+    def allocation(self) -> Allocation:
+        """How steps are taken now."""
+        return dataclasses.replace(
+            self.config.allocation, micro_batches=self.micro_batches, table_updates=self.table_updates
+        )
+
+    def change(self, allocation: Allocation) -> None:
+        """Continue with another allocation; weights, optimisers and table updates stay.
 
         Another batch size shows from the next epoch's batches on.
         """
-        self.config = self.config.replaced(settings)
+        self.config = self.config.replaced(allocation.settings)
         self._set_objective()
-        if "batch_size" in settings:
+        self.micro_batches = allocation.micro_batches
+        if self.batches.batch_size != allocation.batch_size:
             self.batches = self._make_batches()
 
     def gradient(self, batch: Batch) -> StepSums:
@@ -159,14 +177,10 @@ class Stepper:
         for optimizer in self.optimizers:
             optimizer.step()
         self.steps += 1
-        if isinstance(self.sampler, QuadraticKernel) and self.steps % _KERNEL_STEPS == 0:
-            self.update_sampler(self.model.item_table().detach())
+        lasting = self.lasting_sampler
+        if lasting is not None and self.steps % lasting.refresh_steps == 0:
+            lasting.refresh(self.model.item_table().detach())
         return sums
-
-    def update_sampler(self, vectors: Tensor) -> None:
-        """Let the kernel sampler take in item vectors (K, d)."""
-        if isinstance(self.sampler, QuadraticKernel):
-            self.sampler.update(torch.arange(self.sampler.num_items), vectors)
 
     def rehearse(self) -> None:
         """Compute one gradient and forget it: settings that do not fit fail before anything is written."""
@@ -196,7 +210,7 @@ def resolve_table_updates(
     `num_sequences` and `num_targets` are those of an epoch.
     """
     wanted, objective, training = config.optimizer.table_updates, config.objective, config.training
-    if objective.objective in ("full-softmax", "sce", "rece") or has_features:
+    if not objective.specification.draws or has_features:
         if wanted == "row-sparse":
             cause = "item features" if has_features else objective.objective
             raise ArgumentError(

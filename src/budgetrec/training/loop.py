@@ -2,20 +2,16 @@
 
 import dataclasses
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import polars as pl
 import torch
 from torch import Tensor
 
+from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, InterruptedRunError, NotFiniteError, TrainingError
@@ -23,9 +19,6 @@ from budgetrec.files import check_free, new_folder, remove_partial
 from budgetrec.memory import steady_heap
 from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
 from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
-from budgetrec.planner.kinds import Kind
-from budgetrec.planner.making import Data, Planner, probe_noise
-from budgetrec.planner.record import Plan
 from budgetrec.ranking.validation import validate
 from budgetrec.runs.checkpoint import (
     generator_tensors,
@@ -36,105 +29,60 @@ from budgetrec.runs.checkpoint import (
     save_checkpoint,
 )
 from budgetrec.runs.environment import write_environment
-from budgetrec.runs.run import BEST, FILES, LAST, METRICS_FILE, PLAN, Run, write_frame, write_run
-from budgetrec.samplers import QuadraticKernel
+from budgetrec.runs.run import BEST, FILES, LAST, METRICS_FILE, Run, write_frame, write_run
 from budgetrec.settings.build import scoring_view
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.stepper import Stepper, training_device
+from budgetrec.training.changes import Replan
+from budgetrec.training.interruptions import polite_interrupts, told_when_memory_runs_out
+from budgetrec.training.progress import Progress
 from budgetrec.training.tracking import Tracker, Watcher
 from budgetrec.units import format_bytes, parse_bytes
 
 DEFAULT_EPOCHS = 20
 _SANITY_USERS = 64
-_WORTH_A_CHANGE = 0.05  # of the time to the same loss; a smaller gain may be an error of measurement
-_OUT_OF_MEMORY = ("allocate memory", "out of memory", "not enough memory", "storage size")
-
-
-@dataclass
-class Progress:
-    """Where a run is; saved with every checkpoint."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0  # batches of this epoch that are done
-    examples: int = 0
-    targets: int = 0
-    logits: int = 0
-    seconds: float = 0.0  # of training, evaluation and saving apart
-    next_evaluation: int = 0  # in examples
-    loss_sum: float = 0.0  # since the last evaluation
-    loss_steps: int = 0
-    best: float | None = None
-    best_step: int = 0
-    stale: int = 0  # evaluations since the best
-    micro_batches: int | None = None  # where steps had to be cut finer than was asked for
-    allocation: dict[str, Any] = dataclasses.field(default_factory=dict)  # what replanning changed
-    next_batch_size: int | None = None  # from the next epoch on
+_SAMPLER = "sampler."  # begins the names of a sampler's tensors in a checkpoint
 
 
 def train(
-    dataset: Dataset | Path | str,
-    output: Path | str,
-    config: RunConfig | None = None,
+    dataset: Dataset,
+    output: Path,
+    config: RunConfig,
     *,
     features: Tensor | None = None,
-    plan: Plan | None = None,
+    documents: Mapping[str, str] | None = None,
+    replan: Replan | None = None,
     overwrite: bool = False,
     watcher: Watcher | None = None,
-    **settings: Any,
 ) -> Run:
-    """Train a model on a prepared dataset and give the run, which is saved in the folder `output`.
+    """Train a model on a prepared dataset and return the run, which is saved in the folder `output`.
 
-    `settings` are those of the command line, such as `dim=64` and `epochs=5`; they win over `plan`, which
-    wins over `config`. `features` (K, f) stand in for a trained table of item vectors.
+    `features` (K, f) stand in for a trained table of item vectors. `documents` are texts by their file names,
+    kept in the folder. `replan` is asked for another allocation as often as the settings say.
     """
-    dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)
-    chosen = config or RunConfig()
-    if plan is not None:
-        chosen = chosen.replaced({"memory": str(plan.budget_bytes), **plan.settings})
-    chosen = chosen.replaced(settings)
-    chosen.refuse_unused(settings)
-    if chosen.training.replan is not None and plan is None:
-        raise ArgumentError("replan changes a plan, and there is none. Pass --plan, or use budgetrec fit.")
-    with _told_when_memory_runs_out():
-        trainer = _Trainer(dataset, output, chosen, features, plan, watcher or Watcher())
-        trainer.begin(overwrite=overwrite)
+    with told_when_memory_runs_out():
+        trainer = _Trainer(dataset, output, config, features, replan, watcher or Watcher())
+        trainer.begin(overwrite=overwrite, documents=documents or {})
     return trainer.run()
 
 
-def resume(
-    folder: Path | str,
-    *,
-    dataset: Dataset | Path | str | None = None,
-    watcher: Watcher | None = None,
-    **settings: Any,
-) -> Run:
-    """Go on with a run that was interrupted or that ended, from its last checkpoint.
+def resume(run: Run, config: RunConfig, *, replan: Replan | None = None, watcher: Watcher | None = None) -> Run:
+    """Continue a run that was interrupted or that ended, from its last checkpoint.
 
-    `dataset` says where the data is now, if it has moved. `settings` may change when the run stops and how
-    often it saves, and nothing else: `epochs`, `steps`, `seconds`, `patience`, `checkpoint_seconds`.
+    `config` differs from the run's own in what `RESUMABLE` names, and in nothing else.
     """
-    folder = Path(folder)
-    run = Run.open(folder, dataset=dataset, weights=None)
-    config = run.config.replaced(settings)  # which refuses unknown names
-    for name in sorted(settings.keys() - _MAY_CHANGE):
-        raise ArgumentError(
-            f"{name} cannot change in the middle of a run. Start another run, or change one of "
-            f"{', '.join(sorted(_MAY_CHANGE))}."
-        )
+    folder = run.folder
     remove_partial(folder)
     remove_partial(folder / "checkpoint")
-    plan = Plan.read(folder / PLAN) if (folder / PLAN).is_file() else None
-    with _told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, plan, watcher or Watcher())
+    with told_when_memory_runs_out():
+        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher or Watcher())
         trainer.take_up()
     if not trainer.finished():
         for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
             evaluation.unlink()
         write_run(folder, config, run.dataset, run.features)
-    elif settings:
+    elif config != run.config:
         raise TrainingError(
             f"{folder} has {trainer.progress.step:,} steps already, so with {trainer.limits()} nothing is "
             "left to do. Pass larger numbers."
@@ -142,7 +90,7 @@ def resume(
     return trainer.run()
 
 
-_MAY_CHANGE = {"epochs", "steps", "seconds", "patience", "checkpoint_seconds"}
+RESUMABLE = ("epochs", "steps", "seconds", "patience", "checkpoint_seconds")
 
 
 class _Trainer:
@@ -154,12 +102,12 @@ class _Trainer:
         folder: Path,
         config: RunConfig,
         features: Tensor | None,
-        plan: Plan | None,
+        replan: Replan | None,
         watcher: Watcher,
     ) -> None:
         training = config.training
         self.dataset, self.folder, self.config, self.features = dataset, folder, config, features
-        self.plan, self.watcher = plan, watcher
+        self.replan, self.watcher = replan, watcher
         budget = None if training.memory is None else parse_bytes(training.memory)
         if budget is not None:
             steady_heap()
@@ -169,7 +117,6 @@ class _Trainer:
         if len(self.validation) == 0:
             raise TrainingError("the dataset has no validation part. Prepare it with another split.")
         self.progress = Progress()
-        self.planner: Planner | None = None
         self.told_of_excess = False
         self.total_steps = self._count_steps()
         self._learning_rate(0)  # refuse a schedule that cannot be followed before anything is written
@@ -178,7 +125,7 @@ class _Trainer:
         self.tracker = Tracker(folder, tensorboard=training.tensorboard)
         self.rows: list[dict[str, Any]] = []
 
-    def begin(self, *, overwrite: bool) -> None:
+    def begin(self, *, overwrite: bool, documents: Mapping[str, str]) -> None:
         """Write the folder of a run that has not taken a step, whole or not at all."""
         self.stepper.rehearse()
         row = self._evaluate()
@@ -186,8 +133,8 @@ class _Trainer:
             (staging / "checkpoint").mkdir()
             write_run(staging, self.config, self.dataset, self.features)
             write_environment(staging)
-            if self.plan is not None:
-                self.plan.write(staging / PLAN)
+            for name, text in documents.items():
+                (staging / name).write_text(text, "utf-8")
             self._keep(row, staging)
             self._save(staging)
 
@@ -196,7 +143,7 @@ class _Trainer:
         training, progress, saved = self.config.training, self.progress, time.monotonic()
         try:
             with (
-                _polite_interrupts() as interrupted,
+                polite_interrupts() as interrupted,
                 self.watcher.watching(self.total_steps, training.seconds),
                 self.tracker.writing(self.rows[-1]),
             ):
@@ -263,7 +210,8 @@ class _Trainer:
             loss=sums.loss,
             peak_bytes=self.memory.peak(),
         )
-        if self.config.training.replan is not None and progress.step % self.config.training.replan == 0:
+        every = self.config.training.replan
+        if self.replan is not None and every is not None and progress.step % every == 0:
             self._replan()
 
     def _stay_within_memory(self, batch_size: int) -> None:
@@ -291,49 +239,22 @@ class _Trainer:
         size = self.progress.next_batch_size
         if size is not None and self.progress.batch == 0:
             self.progress.next_batch_size = None
-            self._change(batch_size=size)
+            self._change(dataclasses.replace(self.stepper.allocation, batch_size=size))
 
-    def _change(self, **allocation: Any) -> None:
-        self.progress.allocation |= allocation
-        self.stepper.change(**allocation)
+    def _change(self, allocation: Allocation) -> None:
+        self.progress.allocation = allocation
+        self.stepper.change(allocation)
         self.total_steps = self._count_steps()
 
     def _replan(self) -> None:
-        """Measure the noise again, and change the allocation if that pays."""
-        assert self.plan is not None  # noqa: S101 - refused before
-        stepper, progress = self.stepper, self.progress
-        if self.planner is None:
-            lengths = stepper.batches.lengths
-            width = None if self.features is None else self.features.shape[1]
-            data = Data(
-                num_items=self.dataset.num_items,
-                lengths=lengths,
-                features_width=width,
-                train_counts=self.dataset.train_counts,
-            )
-            self.planner = Planner.of_plan(self.plan, self.config, data, device_type=stepper.device.type)
-        constants, gradient, told = probe_noise(stepper)
-        new = self.planner.plan(constants, gradient, told).plan
-        objective, size = stepper.config.objective, stepper.config.training.batch_size
-        now = Kind(
-            objective=self.plan.objective,
-            sharing=objective.sharing,
-            lean=objective.lean,
-            table_updates=self.plan.table_updates,
-        )
-        gain = self.planner.gain(new, now, size, objective.num_negatives, constants, gradient)
-        if gain < _WORTH_A_CHANGE:
-            self.watcher.change(f"step {progress.step:,}: planned again; the allocation stays.")
-            return
-        if new.batch_size != size:
-            progress.next_batch_size = new.batch_size
-        self._change(num_negatives=new.num_negatives, sharing=new.sharing, lean=new.lean)
-        later = "" if new.batch_size == size else f", and n = {new.batch_size:,} from the next epoch on"
-        self.watcher.change(
-            f"step {progress.step:,}: planned again; k = {new.num_negatives:,} a {new.sharing}{later}: "
-            f"{gain:.0%} less time to the same loss than n = {size:,}, k = {objective.num_negatives:,} a "
-            f"{objective.sharing}."
-        )
+        """Ask for another allocation; another batch size waits for the next epoch."""
+        assert self.replan is not None  # noqa: S101 - looked at before
+        change, now = self.replan(self.stepper), self.stepper.allocation
+        if change.allocation is not None:
+            if change.allocation.batch_size != now.batch_size:
+                self.progress.next_batch_size = change.allocation.batch_size
+            self._change(dataclasses.replace(change.allocation, batch_size=now.batch_size))
+        self.watcher.change(f"step {self.progress.step:,}: {change.sentence}")
 
     def _count_steps(self) -> int | None:
         """Return the step at which the run ends at the latest, if it is known."""
@@ -454,9 +375,10 @@ class _Trainer:
             # The order of a half-done epoch is drawn again, from the state that it was drawn from.
             "generator.order": self.order_state,
         }
-        if isinstance(self.stepper.sampler, QuadraticKernel):
-            tensors["sampler.vectors"] = self.stepper.sampler.vectors()
-        save_checkpoint(folder / LAST, tensors, dataclasses.asdict(self.progress))
+        if self.stepper.lasting_sampler is not None:
+            state = self.stepper.lasting_sampler.state()
+            tensors |= {f"{_SAMPLER}{name}": tensor for name, tensor in state.items()}
+        save_checkpoint(folder / LAST, tensors, self.progress.to_dict())
         self.saved_step = self.progress.step
 
     def take_up(self) -> None:
@@ -468,55 +390,17 @@ class _Trainer:
         load_generators(self.stepper.generators, tensors)
         self.order_state = self._order.get_state()
         try:
-            self.progress = Progress(**state)
+            self.progress = Progress.from_dict(state, self.stepper.allocation)
         except TypeError as error:
             raise TrainingError(f"{path} is damaged: {error}. Train again.") from error
         self.saved_step = self.progress.step
         self.stepper.steps = self.progress.step
+        if self.progress.allocation is not None:
+            self.stepper.change(self.progress.allocation)
         self.stepper.micro_batches = self.progress.micro_batches
-        if self.progress.allocation:
-            self.stepper.change(**self.progress.allocation)
         self.total_steps = self._count_steps()
-        if isinstance(self.stepper.sampler, QuadraticKernel):
-            self.stepper.update_sampler(tensors["sampler.vectors"].to(self.stepper.device))
+        if self.stepper.lasting_sampler is not None:
+            kept = {name.removeprefix(_SAMPLER): tensors[name] for name in tensors if name.startswith(_SAMPLER)}
+            self.stepper.lasting_sampler.load_state(kept)
         rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
         self.rows = rows.to_dicts()
-
-
-@contextmanager
-def _told_when_memory_runs_out() -> Iterator[None]:
-    """Turn a failed allocation, in whatever words, into one sentence."""
-    try:
-        yield
-    except (MemoryError, RuntimeError, torch.OutOfMemoryError) as error:
-        words = str(error).lower()
-        if isinstance(error, RuntimeError) and not any(part in words for part in _OUT_OF_MEMORY):
-            raise
-        raise TrainingError(
-            "the run needs more memory than there is. Lower --dim, --batch-size, --num-negatives or "
-            "--max-length, or raise --micro-batches."
-        ) from error
-
-
-@contextmanager
-def _polite_interrupts() -> Iterator[Callable[[], bool]]:
-    """Take note of Ctrl-C and a polite kill instead of breaking off in the middle of a step.
-
-    A second one breaks off at once.
-    """
-    noted: list[int] = []
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        if noted:
-            raise KeyboardInterrupt
-        noted.append(signum)
-
-    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(noted)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -9,9 +9,11 @@ from typing import Any, Self
 
 import tomli_w
 
+from budgetrec.allocation import Allocation
 from budgetrec.errors import PlanError
 from budgetrec.files import write_whole
-from budgetrec.settings.sections import read_toml
+from budgetrec.options import Value
+from budgetrec.settings.sections import RunConfig, read_toml
 
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
 NOISE = ("example", "shared_class", "target_class", "bias")
@@ -41,19 +43,13 @@ class Plan:
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
     itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
     holds the other settings on which the bytes depend, such as `dim` and `max_length`.
-    `seconds_model` holds what steps of each kind were measured to cost and `overhead_bytes` what the process
+    `seconds_model` holds what steps of each family were measured to cost and `overhead_bytes` what the process
     needs besides tensors, so that a run can plan anew without measuring them again.
     """
 
-    batch_size: int
-    num_negatives: int
+    allocation: Allocation
     num_groups: int
     num_targets: int
-    sharing: str
-    objective: str
-    lean: bool
-    micro_batches: int | None
-    table_updates: str
     optimizer: str
     goal: str
     rule: str
@@ -78,27 +74,23 @@ class Plan:
         return float(sum(self.noise.values()))
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """What training has to be told, by the names of its settings."""
-        chosen = {
-            "batch_size": self.batch_size,
-            "objective": self.objective,
-            "lean": self.lean,
-            "table_updates": self.table_updates,
-        }
-        if self.micro_batches is not None:
-            chosen["micro_batches"] = self.micro_batches
-        if self.objective != "full-softmax":
-            chosen |= {"num_negatives": self.num_negatives, "sharing": self.sharing}
-        return {**self.made_for, **chosen}
+    def settings(self) -> dict[str, Value]:
+        """The settings of a run that follows the plan, by name."""
+        return {**self.made_for, **self.allocation.settings}
+
+    def configure(self, config: RunConfig) -> RunConfig:
+        """Return the settings of a run that follows the plan; what the plan leaves open is as in `config`."""
+        return config.replaced({"memory": str(self.budget_bytes), **self.settings})
 
     def to_dict(self) -> dict[str, Any]:
         """Return what TOML holds, which has no word for None."""
         document = {
             item.name: getattr(self, item.name)
             for item in dataclasses.fields(self)
-            if item.name not in ("parts", "candidates") and getattr(self, item.name) is not None
+            if item.name not in ("allocation", "parts", "candidates")
         }
+        chosen = dataclasses.asdict(self.allocation)
+        document |= {name: value for name, value in chosen.items() if value is not None}
         document["predicted_bytes"] = {"total": self.predicted_bytes, "parts": dict(self.parts)}
         document["noise"] = {"total": self.total_noise, **self.noise}
         for name in ("because", "assumptions", "made_for"):
@@ -110,7 +102,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the same with every key, also of what is None."""
-        return {"micro_batches": self.micro_batches, **self.to_dict()}
+        return {"micro_batches": self.allocation.micro_batches, **self.to_dict()}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], source: str) -> Self:
@@ -123,10 +115,10 @@ class Plan:
             values["candidates"] = tuple(Candidate(**each) for each in values["candidates"])
             values["fixed"] = tuple(values["fixed"])
             values["seconds_model"] = tuple(dict(each) for each in values["seconds_model"])
-            plan = cls(**{"micro_batches": None, **values})
-            for name, kind in typing.get_type_hints(cls).items():
-                if kind in (int, float, str, bool) and type(getattr(plan, name)) is not kind:
-                    raise TypeError(f"{name} is {getattr(plan, name)!r}")
+            chosen = {item.name: values.pop(item.name, None) for item in dataclasses.fields(Allocation)}
+            plan = cls(allocation=Allocation(**chosen), **values)
+            _check_types(plan)
+            _check_types(plan.allocation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"{source} is no plan, or is damaged: {error}. Plan again.") from error
         return plan
@@ -141,3 +133,9 @@ class Plan:
         path = Path(path)
         path = path / "plan.toml" if path.is_dir() else path
         return cls.from_dict(read_toml(path), str(path))
+
+
+def _check_types(record: object) -> None:
+    for name, kind in typing.get_type_hints(type(record)).items():
+        if kind in (int, float, str, bool) and type(getattr(record, name)) is not kind:
+            raise TypeError(f"{name} is {getattr(record, name)!r}")

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from budgetrec.data.batches import Batch
-from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.dry_run import Asked, Setting, StepLaws, find_laws
@@ -25,21 +23,16 @@ from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
-from budgetrec.objectives import BinaryCrossEntropy, FullSoftmax, SampledSoftmax
-from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
-from budgetrec.objectives.full_softmax import in_tiles
-from budgetrec.objectives.scoring import BLOCK_BYTES as DRAWN_BLOCK_BYTES
+from budgetrec.objectives.specification import Objective
 from budgetrec.optimizers import make_optimizers
 from budgetrec.ranking.ranks import ENCODED_AT_ONCE
 from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS
-from budgetrec.samplers import Popularity
-from budgetrec.settings.build import build_model, build_objective, scoring_view
+from budgetrec.settings.build import build_model, build_objective, build_sampler, scoring_view
 from budgetrec.settings.sections import OptimizerConfig, RunConfig
-from budgetrec.stepping.gradients import CPU_POSITIONS, Objective, gather_in_place
+from budgetrec.stepping.gradients import CPU_POSITIONS, gather_in_place
 
 Floats = NDArray[np.float64]
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
-_DRAWN = ("sampled-softmax", "bce", "gbce")
 _KIND_OF = {
     "batch": "workspace",
     "encoder": "encoder",
@@ -57,7 +50,7 @@ _SAMPLE = 1024  # windows that a model of one's own is asked about
 
 
 @dataclass(frozen=True)
-class StepMemory:
+class RunMemory:
     """The most bytes that a run has in use, as a function of batch size and negatives.
 
     Made by `dry_run` from settings or by `of_model` for a model of your own.
@@ -175,15 +168,14 @@ class StepMemory:
         sparse: bool,
     ) -> Self:
         objective, last_only = config.objective, config.training.targets == "last"
-        drawn = objective.objective in _DRAWN
-        in_bits = in_tiles(num_items, 4, TABLE_BLOCK_BYTES) or config.training.precision != "32-true"
+        specification, half_precision = objective.specification, config.training.precision != "32-true"
         features = Features(
-            objective.sharing if drawn else None,
+            objective.sharing if specification.draws else None,
             objective.lean,
             probe.dim,
             num_items,
-            DRAWN_BLOCK_BYTES if drawn else TABLE_BLOCK_BYTES,
-            tiles=objective.objective == "full-softmax" and objective.lean and in_bits,
+            specification.block_bytes,
+            tiles=objective.lean and specification.in_tiles(num_items, half_precision),
         )
         windows = _windows(probe.model, np.asarray(lengths, np.int64), last_only)
         make = _maker(config.optimizer, "row-sparse" if sparse else "dense")
@@ -195,7 +187,7 @@ class StepMemory:
                 max_length=probe.max_length,
                 targets_share=float(windows.targets.sum() / windows.positions.sum()),
                 fixed_items=probe.fixed_items,
-                **_fewest(config),
+                floor=specification.step_floor(objective),
             ),
             evaluation=evaluation,
             fixed=count_fixed(probe.model, make, sparse=sparse, num_items=probe.num_items),
@@ -207,7 +199,7 @@ class StepMemory:
             on_host=device_type == "cpu",
         )
 
-    def sharing_shapes(self, other: "StepMemory") -> "StepMemory":
+    def sharing_shapes(self, other: "RunMemory") -> "RunMemory":
         """Look at the same drawn batches as `other`, of the same windows: drawing them takes time."""
         return replace(self, _shapes=other._shapes)
 
@@ -400,44 +392,41 @@ def _stand(model: SequenceModel, config: RunConfig, *, sparse: bool) -> Stand:
 
 def _objective(asked: Asked, config: RunConfig, model: SequenceModel) -> Objective:
     settings = replace(config.objective, num_negatives=asked.num_negatives)
-    objective = build_objective(settings, _stand_in(model.num_items), model)
-    if isinstance(objective, FullSoftmax | SampledSoftmax | BinaryCrossEntropy):
-        objective.block_bytes = asked.block_bytes
-    return objective
+    sampler = build_sampler(
+        settings,
+        num_items=model.num_items,
+        train_counts=np.ones(model.num_items, np.int64),
+        item_table=model.item_table,
+    )
+    return build_objective(settings, model.num_items, sampler, block_bytes=asked.block_bytes)
 
 
 def _is_sparse(config: RunConfig, *, with_features: bool) -> bool:
     updates = config.optimizer.table_updates
     if updates == "auto":
         raise ArgumentError("table_updates is auto; pass dense or row-sparse, as memory depends on it.")
-    return updates == "row-sparse" and config.objective.objective in _DRAWN and not with_features
+    return updates == "row-sparse" and config.objective.specification.draws and not with_features
 
 
 def _separable(config: RunConfig) -> bool:
-    """Say whether a batch may be cut: see `Objective.separable`."""
-    objective = config.objective
-    return objective.objective not in ("sce", "rece") and not (
-        objective.objective in _DRAWN and objective.sampler == "kernel"
-    )
+    """Return whether a batch may be cut: see `Objective.separable`."""
+    sampler = config.objective.sampler_specification
+    return config.objective.specification.separable and not (sampler is not None and sampler.adaptive)
 
 
 def _frequencies(config: RunConfig, train_counts: NDArray[np.int64] | None) -> Frequencies | None:
-    """Say how often items are drawn, where that is by their number of interactions."""
-    objective = config.objective
-    if train_counts is None or objective.objective not in _DRAWN or objective.sampler != "popularity":
+    """Return how often items are drawn, where that is by their number of interactions."""
+    specification = config.objective.sampler_specification
+    if train_counts is None or specification is None or not specification.by_counts:
         return None
-    log_q = Popularity(train_counts, 1, alpha=objective.popularity_power, smoothing=1.0).log_q
-    return Frequencies.by_weight(log_q.double().exp().numpy())
-
-
-def _fewest(config: RunConfig) -> dict[str, int]:
-    """Say how large a step must be for the objective to work as it does in large ones."""
-    objective = config.objective
-    if objective.objective == "sce":
-        return {"fewest_targets": 2 * objective.bucket_targets, "fewest_items": objective.bucket_items}
-    if objective.objective == "rece":
-        return {"fewest_targets": 2 * objective.num_buckets, "fewest_items": 2 * objective.num_buckets}
-    return {}
+    sampler = build_sampler(
+        replace(config.objective, num_negatives=1),
+        num_items=len(train_counts),
+        train_counts=train_counts,
+        item_table=lambda: torch.zeros(len(train_counts), 1),
+    )
+    log_q = None if sampler is None else specification.proposal(sampler)
+    return None if log_q is None else Frequencies.by_weight(log_q.double().exp().numpy())
 
 
 def _maker(optimizer: OptimizerConfig, updates: str) -> Callable[..., list[Optimizer]]:
@@ -461,23 +450,6 @@ def _autocast(config: RunConfig) -> Callable[[], AbstractContextManager[object]]
     if config.training.precision == "32-true":
         return nullcontext
     return lambda: torch.autocast("cpu", torch.float16)
-
-
-def _stand_in(num_items: int) -> Dataset:
-    """Make a dataset that has a catalogue and nothing else."""
-    empty = np.zeros(0, np.int64)
-    labels = pl.Series("item", np.arange(num_items))
-    return Dataset(
-        items=np.zeros(0, np.int32),
-        offsets=np.zeros(1, np.int64),
-        train_stops=empty,
-        validation_targets=empty,
-        test_targets=empty,
-        user_labels=labels[:0],
-        item_labels=labels,
-        train_counts=np.ones(num_items, np.int64),
-        info={},
-    )
 
 
 def _windows(model: SequenceModel, lengths: NDArray[np.int64], last_only: bool) -> Windows:

@@ -1,0 +1,140 @@
+"""What the house knows of an objective besides its formula: see `objectives.registry`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from budgetrec.objectives.checks import Table
+from budgetrec.objectives.modules import Drawn
+from budgetrec.objectives.sampled_softmax import CORRECTIONS
+from budgetrec.objectives.scoring import BLOCK_BYTES
+from budgetrec.options import check_choice, check_positive, check_share, setting
+from budgetrec.samplers.contract import Negatives
+from budgetrec.samplers.specification import AnySampler, NoOptions
+
+
+class Objective(Protocol):
+    """A loss that training can cut into parts."""
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss of a batch is the mean of its parts' losses."""
+
+    whole_table: bool  # whether it scores against the whole table instead of gathered rows
+
+    def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> Drawn | None:
+        """Draw for a whole batch, or return None if there is nothing to draw, or not yet."""
+
+    def num_logits(self, num_targets: int, num_items: int) -> int:
+        """Count the scores that `num_targets` targets are compared with."""
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Table,
+        *,
+        mask: Tensor,
+        generator: torch.Generator,
+        **negatives: Negatives,
+    ) -> Tensor:
+        """Return the mean loss; `negatives` are passed only where `draw` returned some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """How scores are made of vectors."""
+
+    temperature: float = setting(1.0, "Logits are divided by it.")
+    cosine: bool = setting(False, "Score by the angle between vectors.")
+
+    def __post_init__(self) -> None:
+        check_positive(temperature=self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledSoftmaxOptions(ScoreOptions):
+    """Of sampled softmax."""
+
+    correction: str = setting("theorem", f"Of sampled softmax: {', '.join(CORRECTIONS)}.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("correction", self.correction, tuple(CORRECTIONS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """Of gBCE."""
+
+    calibration: float = setting(0.75, "gBCE: 0 is BCE, 1 the full correction.")
+
+    def __post_init__(self) -> None:
+        check_share(calibration=self.calibration)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkOptions:
+    """Of objectives that score targets against the items near them."""
+
+    num_buckets: int = setting(64, "SCE: buckets; RECE: chunks.")
+
+    def __post_init__(self) -> None:
+        check_positive(num_buckets=self.num_buckets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketOptions(ChunkOptions):
+    """Of SCE."""
+
+    bucket_targets: int = setting(256, "SCE: targets in a bucket.")
+    bucket_items: int = setting(256, "SCE: items in a bucket.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveParts:
+    """What an objective is built from; `sampler` is given where it draws, `block_bytes` are of lean mode."""
+
+    num_items: int
+    num_negatives: int
+    sharing: str
+    lean: bool
+    options: object
+    sampler: AnySampler | None = None
+    block_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFloor:
+    """How large a step must be for an objective to work as it does in large ones."""
+
+    targets: int = 48
+    items: int = 200  # more than targets, as in any catalogue worth sampling from
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveSpecification:
+    """An objective's name, its own options and what settings, planner, memory and stepper ask about it.
+
+    `law` says how the noise law describes it: "exact", as a "guide", or not at all (None); then there is
+    nothing to plan by. An objective that draws nothing and that the law covers scores every item.
+    """
+
+    name: str
+    build: Callable[[ObjectiveParts], Objective]
+    options: type = NoOptions
+    draws: bool = False  # a sampler draws its negatives; else it needs the whole item table
+    separable: bool = True  # the loss of a batch is the mean of its parts' losses
+    law: Literal["exact", "guide"] | None = None
+    block_bytes: int = BLOCK_BYTES  # of logits in lean mode
+    in_tiles: Callable[[int, bool], bool] = lambda num_items, half_precision: (
+        False
+    )  # lean, are items cut too?
+    step_floor: Callable[[object], StepFloor] = lambda options: StepFloor()

@@ -1,0 +1,81 @@
+"""Every sampler by its name. A new one is a file with its specification, and one line in `SAMPLERS`."""
+
+import torch
+from torch import Tensor
+
+from budgetrec.errors import ArgumentError
+from budgetrec.samplers.in_batch import InBatch
+from budgetrec.samplers.kernel import QuadraticKernel
+from budgetrec.samplers.log_uniform import LogUniform
+from budgetrec.samplers.mixed import Mixed
+from budgetrec.samplers.popularity import Popularity
+from budgetrec.samplers.specification import (
+    AnySampler,
+    LastingSampler,
+    PopularityOptions,
+    SamplerParts,
+    SamplerSpecification,
+    options_as,
+)
+from budgetrec.samplers.uniform import Uniform
+
+
+def _popularity(parts: SamplerParts) -> Popularity:
+    # An item that is never trained on is still drawn now and then, or it could not be corrected for.
+    power = options_as(parts.options, PopularityOptions).popularity_power
+    return Popularity(parts.train_counts, parts.num_negatives, alpha=power, smoothing=1.0)
+
+
+def _mixed(parts: SamplerParts) -> Mixed:
+    if parts.num_negatives < 2:
+        raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
+    half = parts.num_negatives // 2
+    return Mixed(
+        parts.num_items,
+        _popularity(parts).log_q,
+        num_in_batch=parts.num_negatives - half,
+        num_uniform=half,
+    )
+
+
+def _log_q(sampler: AnySampler) -> Tensor | None:
+    if isinstance(sampler, LogUniform | Mixed):
+        return sampler.log_q(torch.arange(sampler.num_items))
+    return sampler.log_q if isinstance(sampler, Popularity) else None
+
+
+def _kernel_lasts(sampler: AnySampler) -> LastingSampler | None:
+    return sampler if isinstance(sampler, QuadraticKernel) else None
+
+
+SAMPLERS: dict[str, SamplerSpecification] = {
+    each.name: each
+    for each in (
+        SamplerSpecification(
+            name="uniform", build=lambda parts: Uniform(parts.num_items, parts.num_negatives)
+        ),
+        SamplerSpecification(
+            name="popularity", build=_popularity, options=PopularityOptions, by_counts=True, proposal=_log_q
+        ),
+        SamplerSpecification(
+            name="log-uniform",
+            build=lambda parts: LogUniform(parts.num_items, parts.num_negatives),
+            proposal=_log_q,
+        ),
+        SamplerSpecification(
+            name="in-batch",
+            build=lambda parts: InBatch(parts.num_items, _popularity(parts).log_q, parts.num_negatives),
+            options=PopularityOptions,
+            whole_batch=True,
+        ),
+        SamplerSpecification(
+            name="mixed", build=_mixed, options=PopularityOptions, whole_batch=True, proposal=_log_q
+        ),
+        SamplerSpecification(
+            name="kernel",
+            build=lambda parts: QuadraticKernel(parts.item_table().detach(), parts.num_negatives),
+            adaptive=True,
+            lasting=_kernel_lasts,
+        ),
+    )
+}

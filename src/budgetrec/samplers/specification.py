@@ -1,0 +1,87 @@
+"""What the house knows of a sampler besides how it draws: see `samplers.registry`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from budgetrec.options import check_not_negative, setting
+from budgetrec.samplers.contract import AdaptiveSampler, Sampler
+
+AnySampler = Sampler | AdaptiveSampler
+OptionsT = TypeVar("OptionsT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """For what has no options of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularityOptions:
+    """Of samplers that draw by how often items occur."""
+
+    popularity_power: float = setting(1.0, "Popularity samplers: counts are raised to this power.")
+
+    def __post_init__(self) -> None:
+        check_not_negative(popularity_power=self.popularity_power)
+
+
+def options_as(options: object, kind: type[OptionsT]) -> OptionsT:
+    """Return `options` as the record that a builder needs."""
+    if not isinstance(options, kind):
+        raise TypeError(f"the options are {type(options).__name__}, not {kind.__name__}")
+    return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerParts:
+    """What a sampler is built from; `item_table` makes the vectors (K, d) for samplers that look at them."""
+
+    num_items: int
+    num_negatives: int
+    train_counts: NDArray[np.int64]
+    item_table: Callable[[], Tensor]
+    options: object
+
+
+class LastingSampler(Protocol):
+    """A sampler that changes while a model trains, so that a checkpoint must keep what it is."""
+
+    refresh_steps: int  # it takes in the item table this often
+
+    def refresh(self, table: Tensor) -> None:
+        """Take in the item vectors (K, d) as they are now."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next draws rest on."""
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+
+
+def no_proposal(sampler: AnySampler) -> Tensor | None:
+    """Say that draws are uniform, or depend on the batch."""
+    return None
+
+
+def never_lasts(sampler: AnySampler) -> LastingSampler | None:
+    """Say that draws depend on nothing but the generator and the batch."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerSpecification:
+    """A sampler's name, its own options and what settings, planner, memory and checkpoints ask about it."""
+
+    name: str
+    build: Callable[[SamplerParts], AnySampler]
+    options: type = NoOptions
+    whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
+    adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
+    by_counts: bool = False  # it draws popular items more often, which memory counts
+    proposal: Callable[[AnySampler], Tensor | None] = no_proposal  # log q of all items (K,)
+    lasting: Callable[[AnySampler], LastingSampler | None] = never_lasts
