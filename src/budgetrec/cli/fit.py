@@ -6,22 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from budgetrec.cli import app
+from budgetrec.cli import app, options
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.options import (
-    AsJson,
-    ConfigFile,
-    Goal,
-    ItemFeatures,
-    Margin,
-    Memory,
-    Overwrite,
-    Preset,
-    Rule,
-    WarmUp,
-    setting_flags,
-    with_flags,
-)
+from budgetrec.cli.options import setting_flags, with_flags
 from budgetrec.cli.plan import print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
 from budgetrec.cli.train import starting_config
@@ -43,16 +30,16 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="RUN", help="Write the run to this folder.")
     ],
-    memory: Memory,
-    goal: Goal = "time",
-    rule: Rule = "law",
-    margin: Margin = 0.1,
-    warm_up: WarmUp = 15.0,
-    preset_name: Preset = None,
-    config: ConfigFile = None,
-    item_features: ItemFeatures = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    memory: options.Memory,
+    goal: options.Goal = "time",
+    rule: options.Rule = "law",
+    margin: options.Margin = 0.1,
+    warm_up: options.WarmUp = 15.0,
+    preset_name: options.Preset = None,
+    config: options.ConfigFile = None,
+    item_features: options.ItemFeatures = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
     *,
     preparing: dict[str, Any],
     settings: dict[str, Any],
@@ -63,7 +50,7 @@ def fit(
     the memory; give one to fix it, and the rest is planned around it.
     """
     parse_bytes(memory)  # before the slow start
-    options = prepare_options(**preparing)
+    prepared = prepare_options(**preparing)
     chosen = starting_config(preset_name, config, has_features=item_features is not None)
     chosen.replaced(settings).refuse_unused(settings)
     from budgetrec.fitting import fit as fit_run
@@ -79,7 +66,7 @@ def fit(
         memory=memory,
         config=chosen,
         features=item_features,
-        preparing=options,
+        preparing=prepared,
         planning={"goal": goal, "rule": rule, "margin": margin, "warm_up": warm_up},
         overwrite=overwrite,
         watcher=TrainingBar(settings),

@@ -6,23 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from budgetrec.allocation import SHARING_WORDS
-from budgetrec.cli import app
+from budgetrec.cli import app, options
 from budgetrec.cli.console import print_json, print_table, stages, stdout
-from budgetrec.cli.options import (
-    AsJson,
-    ConfigFile,
-    Goal,
-    ItemFeatures,
-    Margin,
-    Memory,
-    OptionalDataset,
-    Overwrite,
-    Preset,
-    Rule,
-    WarmUp,
-    setting_flags,
-    with_flags,
-)
+from budgetrec.cli.options import setting_flags, with_flags
 from budgetrec.cli.train import starting_config
 from budgetrec.errors import ArgumentError
 from budgetrec.units import parse_bytes
@@ -34,27 +20,27 @@ if TYPE_CHECKING:
 @app.command()
 @with_flags(settings=setting_flags(planned=True))
 def plan(
-    dataset: OptionalDataset = None,
-    memory: Memory = "",
-    goal: Goal = "time",
-    rule: Rule = "law",
-    margin: Margin = 0.1,
-    warm_up: WarmUp = 15.0,
+    dataset: options.OptionalDataset = None,
+    memory: options.Memory = "",
+    goal: options.Goal = "time",
+    rule: options.Rule = "law",
+    margin: options.Margin = 0.1,
+    warm_up: options.WarmUp = 15.0,
     num_items: Annotated[
         int | None, typer.Option(help="To plan without a dataset: how many items there are.")
     ] = None,
     mean_length: Annotated[
         float | None, typer.Option(help="To plan without a dataset: how long sequences are on average.")
     ] = None,
-    preset_name: Preset = None,
-    config: ConfigFile = None,
-    item_features: ItemFeatures = None,
+    preset_name: options.Preset = None,
+    config: options.ConfigFile = None,
+    item_features: options.ItemFeatures = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure to this folder."),
     ] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
     *,
     settings: dict[str, Any],
 ) -> None:

@@ -78,27 +78,9 @@ def prepare(
     as_json: AsJson = False,
 ) -> None:
     """Read, clean, order and split interactions, and store them for training."""
+    options = prepare_options(**locals())  # every flag, by the name of its parameter
     from budgetrec.data.prepare import prepare as prepare_dataset
 
-    options = prepare_options(
-        layout=layout,
-        user_column=user_column,
-        item_column=item_column,
-        time_column=time_column,
-        rating_column=rating_column,
-        file_order=file_order,
-        no_header=no_header,
-        drop_nulls=drop_nulls,
-        rating_above=rating_above,
-        min_user=min_user,
-        min_item=min_item,
-        one_pass=one_pass,
-        repeats=repeats,
-        split=split,
-        test_share=test_share,
-        validation_share=validation_share,
-        seed=seed,
-    )
     with stages() as report:
         dataset = prepare_dataset(inputs, output, overwrite=overwrite, report=report, **options)
     if as_json:

@@ -5,18 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from budgetrec.cli import app
+from budgetrec.cli import app, options
 from budgetrec.cli.console import print_json, stdout
-from budgetrec.cli.options import (
-    AsJson,
-    ConfigFile,
-    ItemFeatures,
-    OptionalDataset,
-    Overwrite,
-    Preset,
-    setting_flags,
-    with_flags,
-)
+from budgetrec.cli.options import setting_flags, with_flags
 from budgetrec.cli.training_bar import TrainingBar
 from budgetrec.errors import ArgumentError, ConfigError, TrainingError
 from budgetrec.settings.presets import preset
@@ -26,7 +17,7 @@ from budgetrec.settings.sections import RunConfig, read_toml
 @app.command()
 @with_flags(settings=setting_flags(planned=False))
 def train(
-    dataset: OptionalDataset = None,
+    dataset: options.OptionalDataset = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="RUN", help="Write the run to this folder.")
     ] = None,
@@ -34,15 +25,15 @@ def train(
         Path | None,
         typer.Option(metavar="RUN", help="Continue this run. DATASET is only needed if it has moved."),
     ] = None,
-    preset_name: Preset = None,
-    config: ConfigFile = None,
+    preset_name: options.Preset = None,
+    config: options.ConfigFile = None,
     plan: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Follow the plan.toml that budgetrec plan wrote."),
     ] = None,
-    item_features: ItemFeatures = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    item_features: options.ItemFeatures = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
     *,
     settings: dict[str, Any],
 ) -> None:
