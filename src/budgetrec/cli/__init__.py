@@ -14,17 +14,10 @@ import typer
 
 from budgetrec._version import __version__
 from budgetrec.cli.console import print_error, stderr, stdout
+from budgetrec.cli.help import App, tell_wrong_flag
 from budgetrec.errors import BudgetrecError
 
-app = typer.Typer(
-    name="budgetrec",
-    help="Train sequential recommenders inside a memory budget.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = App("Train sequential recommenders inside a memory budget.")
 
 _TYPER_INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
@@ -57,6 +50,9 @@ def run(arguments: list[str]) -> int:
         print_error(str(error))
         return 2
     except typer.TyperException as error:
+        if hasattr(error, "option_name") and hasattr(error, "possibilities"):  # a flag that does not exist
+            print_error(tell_wrong_flag(error, arguments))
+            return 2
         if error.format_message().startswith("Usage:"):  # a group without a command: help, not an error
             stderr.print(error.format_message())
             return 2

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 
 class _PlainConsole(Console):
@@ -48,39 +49,35 @@ def print_error(message: str) -> None:
     stderr.print(f"budgetrec: {' '.join(message.splitlines())}", style="red")
 
 
-def _progress(*columns: ProgressColumn) -> Progress:
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[str] = ()) -> None:
+    """Print rows under a head; the first column and those in `words` are words, the others numbers."""
+    table = Table(box=None, pad_edge=False, show_header=any(head))
+    for place, name in enumerate(head):
+        left = place == 0 or name in words
+        table.add_column(name, justify="left" if left else "right", no_wrap=place < 2)
+    for row in rows:
+        table.add_row(*row)
+    stdout.print(table)
+
+
+def progress_display(*columns: ProgressColumn) -> Progress:
     """Make a display on stderr that a terminal sees while it lasts, and a file never."""
     return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
 
 
 @contextmanager
-def stages() -> Iterator["Stages"]:
-    """Show the stage a command is in, with the time it takes, while the terminal watches."""
-    progress = _progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with progress:
-        yield Stages(progress)
-
-
-class Stages:
-    """Calling it names the next stage."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("starting", total=None)
-
-    def __call__(self, name: str) -> None:
-        """Move on to the stage called `name`."""
-        self._progress.update(self._task, description=name)
+def stages() -> Iterator[Callable[[str], None]]:
+    """Show the stage a command is in and its time; call what this yields to name the next stage."""
+    text = TextColumn("{task.description}", markup=False)
+    with progress_display(SpinnerColumn(), text, TimeElapsedColumn()) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda name: progress.update(task, description=name)
 
 
 @contextmanager
-def counted(description: str, total: int) -> Iterator["Counter"]:
-    """Show a bar over `total` pieces of work with the time left."""
-    progress = _progress(
+def counted(description: str, total: int) -> Iterator[Callable[..., None]]:
+    """Show a bar over `total` pieces of work; call what this yields when one more, or several, are done."""
+    with progress_display(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -88,68 +85,22 @@ def counted(description: str, total: int) -> Iterator["Counter"]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-    )
-    with progress:
-        yield Counter(progress, progress.add_task(description, total=total))
-
-
-class Counter:
-    """Calling it says that pieces of work are done."""
-
-    def __init__(self, progress: Progress, task: Any) -> None:
-        self._progress = progress
-        self._task = task
-
-    def __call__(self, done: int = 1) -> None:
-        """Say that `done` more pieces are finished."""
-        self._progress.advance(self._task, done)
-
-
-@contextmanager
-def training_bar(total_steps: int | None, seconds: float | None) -> Iterator["TrainingBar"]:
-    """Show step, speed, loss, peak memory and time left of a run that ends after so many steps or seconds."""
-    progress = _progress(
-        TextColumn("step {task.fields[step]:,}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[text]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with progress:
-        yield TrainingBar(progress, total_steps, seconds)
-
-
-class TrainingBar:
-    """Follows a run; the end that is nearer, in steps or seconds, decides how full it is."""
-
-    def __init__(self, progress: Progress, total_steps: int | None, seconds: float | None) -> None:
-        self._progress = progress
-        self._total_steps = total_steps
-        self._seconds = seconds
-        known = total_steps is not None or seconds is not None
-        self._task = progress.add_task("training", total=1.0 if known else None, step=0, text="")
-
-    def update(self, *, step: int, seconds: float, text: str) -> None:
-        """Say how far the run is."""
-        shares = [step / self._total_steps] if self._total_steps else []
-        shares += [seconds / self._seconds] if self._seconds else []
-        self._progress.update(self._task, completed=max(shares, default=0.0), step=step, text=text)
+    ) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda done=1: progress.advance(task, done)
 
 
 @contextmanager
 def download_bar(description: str) -> Iterator["DownloadBar"]:
     """Show bytes, speed and time left of a download."""
-    progress = _progress(
+    with progress_display(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-    )
-    with progress:
+    ) as progress:
         yield DownloadBar(progress, progress.add_task(description, total=None))
 
 

@@ -5,26 +5,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from budgetrec.cli import app
-from budgetrec.cli.console import download_bar, print_json, stages, stdout
+from budgetrec.cli.console import download_bar, print_json, print_table, stages, stdout
+from budgetrec.cli.help import App
+from budgetrec.cli.options import AsJson, OutputFolder, Overwrite
 from budgetrec.cli.prepare import print_statistics
 
-data_app = typer.Typer(
-    help="Known datasets, a look at prepared ones, and generated demo data.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+data_app = App("Download known datasets, look at prepared ones, and generate demo data.")
 app.add_typer(data_app, name="data")
 
 _BAR_WIDTH = 40
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @data_app.command(name="list")
 def list_known(as_json: AsJson = False) -> None:
-    """List the datasets that `data get` can fetch."""
+    """List the datasets that `budgetrec data get` can download."""
     from dataclasses import asdict
 
     from budgetrec.data.sources import KNOWN
@@ -32,19 +28,17 @@ def list_known(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"datasets": [asdict(dataset) for dataset in KNOWN.values()]})
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("name", "interactions", "what", "file"):
-        table.add_column(title, justify="right" if title == "interactions" else "left")
-    for dataset in KNOWN.values():
-        table.add_row(dataset.name, f"{dataset.rows:,}", dataset.description, dataset.file_name)
-    stdout.print(table)
+    rows = [(known.name, f"{known.rows:,}", known.description, known.file_name) for known in KNOWN.values()]
+    print_table(("name", "interactions", "what", "file"), rows, words=("what", "file"))
 
 
 @data_app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `data list` shows.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to put it in.")],
-    url: Annotated[str | None, typer.Option(help="Take it from this address (a mirror) instead.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name listed by `budgetrec data list`.")],
+    output: OutputFolder,
+    url: Annotated[
+        str | None, typer.Option(help="Download from this address instead, such as a mirror.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Download a known dataset and check it against the publisher's checksum."""
@@ -64,7 +58,7 @@ def get(
 
 @data_app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A prepared dataset.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder written by budgetrec prepare.")],
     as_json: AsJson = False,
 ) -> None:
     """Print the statistics of a prepared dataset, with sequence lengths and item popularity."""
@@ -88,12 +82,12 @@ def show(
 
 @data_app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
-    users: Annotated[int, typer.Option(help="How many users.")] = 2000,
-    items: Annotated[int, typer.Option(help="How many items.")] = 1000,
-    rows: Annotated[int | None, typer.Option(help="How many interactions. [default: 40 a user]")] = None,
+    output: OutputFolder,
+    users: Annotated[int, typer.Option(help="Number of users.")] = 2000,
+    items: Annotated[int, typer.Option(help="Number of items.")] = 1000,
+    rows: Annotated[int | None, typer.Option(help="Number of interactions. [default: 40 per user]")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Generate interactions with a known truth: clusters, Zipf popularity, Markov moves, user tastes.

@@ -1,76 +1,56 @@
 """`budgetrec fit`: the main job, from interactions and a number of bytes to a run with a report."""
 
 import inspect
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from budgetrec.cli import app
+from budgetrec.cli import app, options
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.plan import Goal, Margin, Memory, Rule, WarmUp, print_plan
+from budgetrec.cli.options import setting_flags, with_flags
+from budgetrec.cli.plan import print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
-from budgetrec.cli.train import (
-    ConfigFile,
-    ItemFeatures,
-    Preset,
-    TrainingBarWatcher,
-    starting_config,
-    with_settings,
-)
+from budgetrec.cli.train import starting_config
+from budgetrec.cli.training_bar import TrainingBar
 from budgetrec.units import format_bytes, parse_bytes
-
-_NOT_TAKEN = {"inputs", "output", "overwrite", "as_json", "seed"}  # they are of fit itself, or of training
-
-
-def with_preparing(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command the flags of `budgetrec prepare`, which it receives as `preparing`."""
-    flags = [item for name, item in inspect.signature(prepare).parameters.items() if name not in _NOT_TAKEN]
-    own = [item for item in inspect.signature(command).parameters.values() if item.name != "preparing"]
-
-    def parsed(**values: Any) -> None:
-        preparing = {item.name: values.pop(item.name) for item in flags}
-        command(**values, preparing=preparing)
-
-    keyword_only = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own, *flags)]
-    parsed.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
-    parsed.__annotations__ = {item.name: item.annotation for item in keyword_only}
-    parsed.__name__, parsed.__doc__ = command.__name__, command.__doc__
-    return parsed
 
 
 @app.command()
-@with_settings
-@with_preparing
+@with_flags(
+    settings=setting_flags(planned=True), preparing=list(inspect.signature(prepare).parameters.values())
+)
 def fit(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="Files of interactions, or one folder prepared already."),
+        typer.Argument(
+            metavar="INPUT", help="Files of interactions, or one folder written by budgetrec prepare."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The folder of the run.")],
-    memory: Memory,
-    goal: Goal = "time",
-    rule: Rule = "law",
-    margin: Margin = 0.1,
-    warm_up: WarmUp = 15.0,
-    preset_name: Preset = None,
-    config: ConfigFile = None,
-    item_features: ItemFeatures = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="RUN", help="Write the run to this folder.")
+    ],
+    memory: options.Memory,
+    goal: options.Goal = "time",
+    rule: options.Rule = "law",
+    margin: options.Margin = 0.1,
+    warm_up: options.WarmUp = 15.0,
+    preset_name: options.Preset = None,
+    config: options.ConfigFile = None,
+    item_features: options.ItemFeatures = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
     *,
     preparing: dict[str, Any],
     settings: dict[str, Any],
 ) -> None:
-    """Prepare, plan, train, evaluate and report: everything from a file and a number of bytes.
+    """Do everything in one go: prepare, plan, train, evaluate and report.
 
-    Files are prepared into RUN-dataset, which other runs can use. What is planned can be fixed, as in
-    `budgetrec plan`; what training does otherwise is set as in `budgetrec train`.
+    Files are prepared into RUN-dataset, which other runs can use. Options marked "planned" are chosen to fit
+    the memory; give one to fix it, and the rest is planned around it.
     """
     parse_bytes(memory)  # before the slow start
-    options = prepare_options(**preparing)
+    prepared = prepare_options(**preparing)
     chosen = starting_config(preset_name, config, has_features=item_features is not None)
     chosen.replaced(settings).refuse_unused(settings)
     from budgetrec.fitting import fit as fit_run
@@ -86,10 +66,10 @@ def fit(
         memory=memory,
         config=chosen,
         features=item_features,
-        preparing=options,
+        preparing=prepared,
         planning={"goal": goal, "rule": rule, "margin": margin, "warm_up": warm_up},
         overwrite=overwrite,
-        watcher=TrainingBarWatcher(threads_chosen="threads" in settings or "OMP_NUM_THREADS" in os.environ),
+        watcher=TrainingBar(settings),
         stages=stages,
         hear_plan=tell,
         **settings,

@@ -4,67 +4,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from budgetrec.cli import app
-from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.train import ConfigFile, ItemFeatures, Preset, starting_config, with_settings
+from budgetrec.allocation import SHARING_WORDS
+from budgetrec.cli import app, options
+from budgetrec.cli.console import print_json, print_table, stages, stdout
+from budgetrec.cli.options import setting_flags, with_flags
+from budgetrec.cli.train import starting_config
 from budgetrec.errors import ArgumentError
 from budgetrec.units import parse_bytes
 
 if TYPE_CHECKING:
     from budgetrec.planner import Plan
 
-Memory = Annotated[
-    str,
-    typer.Option(
-        "--memory", metavar="BYTES", help="What training may add to the process, as in 512MiB, 2GiB or 1.5GB."
-    ),
-]
-Goal = Annotated[
-    str, typer.Option(help="time: least time to the same loss; noise: least noise a step, whatever it takes.")
-]
-Rule = Annotated[str, typer.Option(help="law, or paper for its n = k.")]
-Margin = Annotated[float, typer.Option(help="Share of the bytes that is left free for safety.")]
-WarmUp = Annotated[
-    float, typer.Option("--warm-up", metavar="SECONDS", help="Train so long before the noise is measured.")
-]
-
 
 @app.command()
-@with_settings
+@with_flags(settings=setting_flags(planned=True))
 def plan(
-    dataset: Annotated[
-        Path | None, typer.Argument(metavar="DATASET", help="A folder made by budgetrec prepare.")
-    ] = None,
-    memory: Memory = "",
-    goal: Goal = "time",
-    rule: Rule = "law",
-    margin: Margin = 0.1,
-    warm_up: WarmUp = 15.0,
+    dataset: options.OptionalDataset = None,
+    memory: options.Memory = "",
+    goal: options.Goal = "time",
+    rule: options.Rule = "law",
+    margin: options.Margin = 0.1,
+    warm_up: options.WarmUp = 15.0,
     num_items: Annotated[
-        int | None, typer.Option(help="Plan without data: how many items there are.")
+        int | None, typer.Option(help="To plan without a dataset: how many items there are.")
     ] = None,
     mean_length: Annotated[
-        float | None, typer.Option(help="Plan without data: how long sequences are on average.")
+        float | None, typer.Option(help="To plan without a dataset: how long sequences are on average.")
     ] = None,
-    preset_name: Preset = None,
-    config: ConfigFile = None,
-    item_features: ItemFeatures = None,
+    preset_name: options.Preset = None,
+    config: options.ConfigFile = None,
+    item_features: options.ItemFeatures = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure into this folder."),
+        typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure to this folder."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Choose batch size, negatives and sharing for a number of bytes, and say why.
+    """Choose batch size, negatives and how they are shared for a memory budget, and say why.
 
-    Any of --batch-size, --num-negatives, --sharing, --objective, --lean, --micro-batches and --table-updates
-    is kept where it is given, and the rest is planned around it; given all, they are judged. Without a
-    dataset, --num-items and --mean-length describe one, and the plan says what it assumed.
+    Options marked "planned" are chosen for you; give one to fix it, and the rest is planned around it. Given
+    all of them, the plan judges your choice. Without a dataset, --num-items and --mean-length describe one,
+    and the plan says what it assumed.
     """
     if not memory:
         raise ArgumentError("there is no number of bytes to plan for. Pass one, as in --memory 2GiB.")
@@ -135,40 +119,26 @@ def print_plan(plan: "Plan") -> None:
     """Print a plan for people: what was chosen, what it takes, what lost, and why."""
     from budgetrec.planner.tables import candidate_rows, format_seconds, memory_rows, noise_rows
 
-    sharing = {
-        "batch": "one set for the batch",
-        "sequence": "one set per sequence",
-        "target": "one set per target",
-    }
     negatives = (
         "every item scored"
         if plan.objective == "full-softmax"
-        else f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}, {sharing[plan.sharing]}"
+        else f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}, {SHARING_WORDS[plan.sharing]}"
     )
     stdout.print(
         f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {negatives}: "
         f"about {format_seconds(plan.step_seconds)} a step."
     )
-    _print_table(("memory", "bytes", ""), memory_rows(plan))
-    _print_table(("noise of a step from", "", ""), noise_rows(plan))
     score = "time to the same loss" if plan.goal == "time" else "against the plan"
-    _print_table(
-        ("allocation", "n", "k", "bytes", "noise", "a step", score, "why it lost"), candidate_rows(plan)
-    )
+    for head, rows in (
+        (("memory", "bytes", ""), memory_rows(plan)),
+        (("noise of a step from", "", ""), noise_rows(plan)),
+        (("allocation", "n", "k", "bytes", "noise", "a step", score, "why it lost"), candidate_rows(plan)),
+    ):
+        stdout.print()
+        print_table(head, rows, words=("", "why it lost"))
     stdout.print()
     for name, sentence in plan.because.items():
         stdout.print(f"{name}: {sentence}")
     for name, sentence in plan.assumptions.items():
         assumed = "data" in plan.assumptions or "not measured" in sentence
         stdout.print(f"{'assumed, ' if assumed else ''}{name}: {sentence}.")
-
-
-def _print_table(head: tuple[str, ...], rows: list[Any]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for place, name in enumerate(head):
-        left = place == 0 or name in ("", "why it lost")
-        table.add_column(name, justify="left" if left else "right", no_wrap=place < 2)
-    for row in rows:
-        table.add_row(*row)
-    stdout.print()
-    stdout.print(table)

@@ -4,87 +4,91 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from budgetrec.cli import app
-from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.console import print_json, print_table, stages, stdout
+from budgetrec.cli.options import AsJson, OutputFolder, Overwrite
 from budgetrec.data.formats import FORMATS
 from budgetrec.errors import ArgumentError
 
 SPLITS = ("leave-one-out", "temporal", "temporal-users")
 
 
+def _column(role: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"Name of the column of {role}. [default: guessed]")
+
+
 @app.command()
 def prepare(
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="A file, several, or a folder.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
-    layout: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "auto",
-    user_column: Annotated[str | None, typer.Option(help="Column of users; guessed if not given.")] = None,
-    item_column: Annotated[str | None, typer.Option(help="Column of items; guessed if not given.")] = None,
-    time_column: Annotated[str | None, typer.Option(help="Column of times; guessed if not given.")] = None,
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="INPUT", help="One or more files, or a folder of them.")
+    ],
+    output: OutputFolder,
+    layout: Annotated[
+        str, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
+    ] = "auto",
+    user_column: Annotated[str | None, _column("users")] = None,
+    item_column: Annotated[str | None, _column("items")] = None,
+    time_column: Annotated[str | None, _column("times")] = None,
     rating_column: Annotated[
-        str | None, typer.Option(help="Column of ratings; guessed if not given. Read with --rating-above.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the column that --rating-above reads. [default: guessed]"),
     ] = None,
     file_order: Annotated[
-        bool, typer.Option("--file-order", help="Rows are in order already: read no times.")
+        bool, typer.Option("--file-order", help="Keep the order of the rows and ignore times.")
     ] = False,
     no_header: Annotated[
         bool, typer.Option("--no-header", help="The first line is data; columns are column_1, column_2, ...")
     ] = False,
     drop_nulls: Annotated[
-        bool, typer.Option("--drop-nulls", help="Leave out rows without user, item or time.")
+        bool, typer.Option("--drop-nulls", help="Drop rows without a user, an item or a time.")
     ] = False,
-    rating_above: Annotated[float | None, typer.Option(help="Keep interactions rated above this.")] = None,
-    min_user: Annotated[int, typer.Option(help="Keep users with at least so many interactions.")] = 1,
-    min_item: Annotated[int, typer.Option(help="Keep items with at least so many interactions.")] = 1,
+    rating_above: Annotated[
+        float | None, typer.Option(help="Keep only interactions rated above this.")
+    ] = None,
+    min_user: Annotated[int, typer.Option(help="Keep users with at least this many interactions.")] = 1,
+    min_item: Annotated[int, typer.Option(help="Keep items with at least this many interactions.")] = 1,
     one_pass: Annotated[
-        bool, typer.Option("--one-pass", help="Filter items, then users, once; not until nothing changes.")
+        bool,
+        typer.Option("--one-pass", help="Filter items, then users, only once, not until nothing changes."),
     ] = False,
     repeats: Annotated[
-        str, typer.Option(help="Of a user's interactions with one item: keep, or first only.")
+        str,
+        typer.Option(
+            metavar="NAME", help="When a user meets an item repeatedly: keep, or first to keep only that."
+        ),
     ] = "keep",
-    split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "leave-one-out",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help=f"How to hold out items: {', '.join(SPLITS)}.")
+    ] = "leave-one-out",
     test_share: Annotated[
         float | None,
-        typer.Option(help="Last share of interactions that is the test period of a split by time."),
+        typer.Option(help="Temporal splits: share of interactions to test on, the latest ones."),
     ] = None,
     validation_share: Annotated[
-        float | None, typer.Option(help="Share of users that the temporal split holds out for validation.")
+        float | None, typer.Option(help="Split temporal: share of the users to validate on.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the temporal split's choice of users. [default: 0]")
+        int | None,
+        typer.Option(
+            rich_help_panel="Split", help="Split temporal: seed that chooses these users. [default: 0]"
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Read interactions of any usual format, clean, order and split them, and store them for training."""
+    """Read, clean, order and split interactions, and store them for training."""
+    options = prepare_options(**locals())  # every flag, by the name of its parameter
     from budgetrec.data.prepare import prepare as prepare_dataset
 
-    options = prepare_options(
-        layout=layout,
-        user_column=user_column,
-        item_column=item_column,
-        time_column=time_column,
-        rating_column=rating_column,
-        file_order=file_order,
-        no_header=no_header,
-        drop_nulls=drop_nulls,
-        rating_above=rating_above,
-        min_user=min_user,
-        min_item=min_item,
-        one_pass=one_pass,
-        repeats=repeats,
-        split=split,
-        test_share=test_share,
-        validation_share=validation_share,
-        seed=seed,
-    )
     with stages() as report:
         dataset = prepare_dataset(inputs, output, overwrite=overwrite, report=report, **options)
     if as_json:
         print_json({"output": str(output), **dataset.info["statistics"], **dataset.info})
     else:
-        stdout.print(_steps_table(dataset.info["steps"]))
+        steps = dataset.info["steps"]
+        rows = [(step["name"], f"{step['rows_in']:,}", f"{step['rows_out']:,}") for step in steps]
+        print_table(("step", "rows in", "rows out"), rows)
         print_statistics(dataset.info)
         stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
         stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
@@ -100,11 +104,11 @@ def prepare_options(**flags: Any) -> dict[str, Any]:
     shares = ("test_share", "validation_share", "seed")
     return {
         "layout": flags["layout"],
-        "columns": Columns(**{role: flags[f"{role}_column"] for role in roles}),
+        "columns": Columns(**{role: flags.get(f"{role}_column") for role in roles}),
         "file_order": flags["file_order"],
         "header": not flags["no_header"],
         "drop_nulls": flags["drop_nulls"],
-        "cleaning": Cleaning(**{name: flags[name] for name in cleaning}),
+        "cleaning": Cleaning(**{name: flags[name] for name in cleaning if name in flags}),
         "split": _split(flags["split"], **{name: flags.get(name) for name in shares}),
     }
 
@@ -134,31 +138,17 @@ def _what_was_read(source: dict[str, Any]) -> str:
     return f"Read as {source['layout']}: {columns}."
 
 
-def _steps_table(steps: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("step")
-    table.add_column("rows in", justify="right")
-    table.add_column("rows out", justify="right")
-    for step in steps:
-        table.add_row(step["name"], f"{step['rows_in']:,}", f"{step['rows_out']:,}")
-    return table
-
-
 def print_statistics(info: dict[str, Any]) -> None:
-    """Print the statistics of a dataset, a line each."""
-    statistics = info["statistics"]
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in statistics.items():
+    """Print the statistics of a dataset, one per line."""
+    rows = []
+    for name, value in info["statistics"].items():
         if name == "time":
-            table.add_row("from", str(value["first"]))
-            table.add_row("to", str(value["last"]))
+            rows += [("from", str(value["first"])), ("to", str(value["last"]))]
         elif name == "density":
-            table.add_row(name, f"{value:.3%}")
+            rows.append((name, f"{value:.3%}"))
         else:
-            shown = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-            table.add_row(name.replace("_", " "), shown)
-    table.add_row("split", info["split"]["name"])
+            rows.append(
+                (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
+            )
     stdout.print()
-    stdout.print(table)
+    print_table(("", ""), [*rows, ("split", info["split"]["name"])])

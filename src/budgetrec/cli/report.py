@@ -7,23 +7,27 @@ import typer
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.options import AsJson
 
 
 @app.command()
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A run, a folder of runs, or what reproduce wrote.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A run, a folder of runs, or a folder written by budgetrec reproduce."
+        ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The page to write. [default: DIR/report.html]"),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the page to this file. [default: DIR/report.html]"
+        ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier report that -o names.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write one page that needs no network: the plan and its reasons, curves, tables, settings, environment.
+    """Write one web page that works offline: plan and reasons, curves, tables, settings, environment.
 
     An earlier DIR/report.html is replaced.
     """

@@ -9,16 +9,13 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import counted, print_json, stdout
+from budgetrec.cli.help import App
 from budgetrec.study.engine.scale import EngineName, Scale
 
 if TYPE_CHECKING:
     from budgetrec.study.engine.frame import Finished
 
-reproduce = typer.Typer(
-    help="Run the paper's studies and draw their figures; what was interrupted goes on where it was.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+reproduce = App("Run the paper's studies and draw their figures; what was interrupted goes on where it was.")
 app.add_typer(reproduce, name="reproduce")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for cells, tables and figures.")]

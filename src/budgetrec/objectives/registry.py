@@ -1,4 +1,10 @@
-"""Every objective by its name. A new one is a file with its specification, and one line in `OBJECTIVES`."""
+"""Every objective by its name.
+
+A new objective is a file of its own and one entry in `OBJECTIVES`. If it has options of its own, their record
+joins `ObjectiveOptions`; flags and TOML keys follow.
+"""
+
+from dataclasses import dataclass
 
 from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
@@ -19,11 +25,11 @@ from budgetrec.objectives.specification import (
     ScoreOptions,
     StepFloor,
 )
-from budgetrec.samplers.specification import options_as
+from budgetrec.options import Options
 
 
 def _sampled_softmax(parts: ObjectiveParts) -> SampledSoftmax:
-    options = options_as(parts.options, SampledSoftmaxOptions)
+    options = SampledSoftmaxOptions.of(parts.options)
     return SampledSoftmax(
         parts.num_items,
         parts.num_negatives,
@@ -50,11 +56,11 @@ def _binary(parts: ObjectiveParts, calibration: float = 0.0) -> BinaryCrossEntro
 
 
 def _calibrated(parts: ObjectiveParts) -> BinaryCrossEntropy:
-    return _binary(parts, options_as(parts.options, CalibrationOptions).calibration)
+    return _binary(parts, CalibrationOptions.of(parts.options).calibration)
 
 
 def _full_softmax(parts: ObjectiveParts) -> FullSoftmax:
-    options = options_as(parts.options, ScoreOptions)
+    options = ScoreOptions.of(parts.options)
     return FullSoftmax(
         temperature=options.temperature,
         cosine=options.cosine,
@@ -64,24 +70,29 @@ def _full_softmax(parts: ObjectiveParts) -> FullSoftmax:
 
 
 def _scalable(parts: ObjectiveParts) -> ScalableCrossEntropy:
-    options = options_as(parts.options, BucketOptions)
+    options = BucketOptions.of(parts.options)
     return ScalableCrossEntropy(
         options.num_buckets, options.bucket_targets, options.bucket_items, lean=parts.lean
     )
 
 
-def _bucket_floor(options: object) -> StepFloor:
-    buckets = options_as(options, BucketOptions)
+def _bucket_floor(options: Options) -> StepFloor:
+    buckets = BucketOptions.of(options)
     return StepFloor(targets=2 * buckets.bucket_targets, items=buckets.bucket_items)
 
 
 def _reduced(parts: ObjectiveParts) -> ReducedCrossEntropy:
-    return ReducedCrossEntropy(options_as(parts.options, ChunkOptions).num_buckets, lean=parts.lean)
+    return ReducedCrossEntropy(ChunkOptions.of(parts.options).num_buckets, lean=parts.lean)
 
 
-def _chunk_floor(options: object) -> StepFloor:
-    chunks = options_as(options, ChunkOptions).num_buckets
+def _chunk_floor(options: Options) -> StepFloor:
+    chunks = ChunkOptions.of(options).num_buckets
     return StepFloor(targets=2 * chunks, items=2 * chunks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions(SampledSoftmaxOptions, CalibrationOptions, BucketOptions):
+    """The options of all objectives together, as settings and flags hold them."""
 
 
 OBJECTIVES: dict[str, ObjectiveSpecification] = {

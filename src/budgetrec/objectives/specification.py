@@ -11,9 +11,9 @@ from budgetrec.objectives.checks import Table
 from budgetrec.objectives.modules import Drawn
 from budgetrec.objectives.sampled_softmax import CORRECTIONS
 from budgetrec.objectives.scoring import BLOCK_BYTES
-from budgetrec.options import check_choice, check_positive, check_share, setting
+from budgetrec.options import Options, check_choice, check_positive, check_share, setting
 from budgetrec.samplers.contract import Negatives
-from budgetrec.samplers.specification import AnySampler, NoOptions
+from budgetrec.samplers.specification import AnySampler
 
 
 class Objective(Protocol):
@@ -45,13 +45,14 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOptions:
-    """How scores are made of vectors."""
+class ScoreOptions(Options):
+    """How vectors are scored."""
 
-    temperature: float = setting(1.0, "Logits are divided by it.")
-    cosine: bool = setting(False, "Score by the angle between vectors.")
+    temperature: float = setting(1.0, "Divide logits by this.")
+    cosine: bool = setting(False, "Score by cosine similarity instead of dot product.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(temperature=self.temperature)
 
 
@@ -59,7 +60,9 @@ class ScoreOptions:
 class SampledSoftmaxOptions(ScoreOptions):
     """Of sampled softmax."""
 
-    correction: str = setting("theorem", f"Of sampled softmax: {', '.join(CORRECTIONS)}.")
+    correction: str = setting(
+        "theorem", f"How sampled softmax corrects for the sampler: {', '.join(CORRECTIONS)}."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,22 +70,24 @@ class SampledSoftmaxOptions(ScoreOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationOptions:
+class CalibrationOptions(Options):
     """Of gBCE."""
 
-    calibration: float = setting(0.75, "gBCE: 0 is BCE, 1 the full correction.")
+    calibration: float = setting(0.75, "gBCE: from 0 (plain BCE) to 1 (full correction).")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_share(calibration=self.calibration)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkOptions:
+class ChunkOptions(Options):
     """Of objectives that score targets against the items near them."""
 
-    num_buckets: int = setting(64, "SCE: buckets; RECE: chunks.")
+    num_buckets: int = setting(64, "SCE: number of buckets; RECE: number of chunks.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(num_buckets=self.num_buckets)
 
 
@@ -90,8 +95,8 @@ class ChunkOptions:
 class BucketOptions(ChunkOptions):
     """Of SCE."""
 
-    bucket_targets: int = setting(256, "SCE: targets in a bucket.")
-    bucket_items: int = setting(256, "SCE: items in a bucket.")
+    bucket_targets: int = setting(256, "SCE: targets per bucket.")
+    bucket_items: int = setting(256, "SCE: items per bucket.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,7 +111,7 @@ class ObjectiveParts:
     num_negatives: int
     sharing: str
     lean: bool
-    options: object
+    options: Options
     sampler: AnySampler | None = None
     block_bytes: int | None = None
 
@@ -129,7 +134,7 @@ class ObjectiveSpecification:
 
     name: str
     build: Callable[[ObjectiveParts], Objective]
-    options: type = NoOptions
+    options: type[Options] = Options
     draws: bool = False  # a sampler draws its negatives; else it needs the whole item table
     separable: bool = True  # the loss of a batch is the mean of its parts' losses
     law: Literal["exact", "guide"] | None = None
@@ -137,4 +142,4 @@ class ObjectiveSpecification:
     in_tiles: Callable[[int, bool], bool] = lambda num_items, half_precision: (
         False
     )  # lean, are items cut too?
-    step_floor: Callable[[object], StepFloor] = lambda options: StepFloor()
+    step_floor: Callable[[Options], StepFloor] = lambda options: StepFloor()

@@ -1,4 +1,10 @@
-"""Every sampler by its name. A new one is a file with its specification, and one line in `SAMPLERS`."""
+"""Every sampler by its name.
+
+A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record joins
+`SamplerOptions`; flags and TOML keys follow.
+"""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,14 +21,13 @@ from budgetrec.samplers.specification import (
     PopularityOptions,
     SamplerParts,
     SamplerSpecification,
-    options_as,
 )
 from budgetrec.samplers.uniform import Uniform
 
 
 def _popularity(parts: SamplerParts) -> Popularity:
     # An item that is never trained on is still drawn now and then, or it could not be corrected for.
-    power = options_as(parts.options, PopularityOptions).popularity_power
+    power = PopularityOptions.of(parts.options).popularity_power
     return Popularity(parts.train_counts, parts.num_negatives, alpha=power, smoothing=1.0)
 
 
@@ -46,6 +51,11 @@ def _log_q(sampler: AnySampler) -> Tensor | None:
 
 def _kernel_lasts(sampler: AnySampler) -> LastingSampler | None:
     return sampler if isinstance(sampler, QuadraticKernel) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerOptions(PopularityOptions):
+    """The options of all samplers together, as settings and flags hold them."""
 
 
 SAMPLERS: dict[str, SamplerSpecification] = {

@@ -2,39 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from budgetrec.options import check_not_negative, setting
+from budgetrec.options import Options, check_not_negative, setting
 from budgetrec.samplers.contract import AdaptiveSampler, Sampler
 
 AnySampler = Sampler | AdaptiveSampler
-OptionsT = TypeVar("OptionsT")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoOptions:
-    """For what has no options of its own."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PopularityOptions:
+class PopularityOptions(Options):
     """Of samplers that draw by how often items occur."""
 
-    popularity_power: float = setting(1.0, "Popularity samplers: counts are raised to this power.")
+    popularity_power: float = setting(1.0, "Popularity sampler: raise counts to this power.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_not_negative(popularity_power=self.popularity_power)
-
-
-def options_as(options: object, kind: type[OptionsT]) -> OptionsT:
-    """Return `options` as the record that a builder needs."""
-    if not isinstance(options, kind):
-        raise TypeError(f"the options are {type(options).__name__}, not {kind.__name__}")
-    return options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +33,7 @@ class SamplerParts:
     num_negatives: int
     train_counts: NDArray[np.int64]
     item_table: Callable[[], Tensor]
-    options: object
+    options: Options
 
 
 class LastingSampler(Protocol):
@@ -79,7 +67,7 @@ class SamplerSpecification:
 
     name: str
     build: Callable[[SamplerParts], AnySampler]
-    options: type = NoOptions
+    options: type[Options] = Options
     whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
     adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
     by_counts: bool = False  # it draws popular items more often, which memory counts

@@ -19,13 +19,8 @@ import tomli_w
 from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError, ConfigError
 from budgetrec.objectives.modules import SHARINGS
-from budgetrec.objectives.registry import OBJECTIVES
-from budgetrec.objectives.specification import (
-    BucketOptions,
-    CalibrationOptions,
-    ObjectiveSpecification,
-    SampledSoftmaxOptions,
-)
+from budgetrec.objectives.registry import OBJECTIVES, ObjectiveOptions
+from budgetrec.objectives.specification import ObjectiveSpecification
 from budgetrec.options import (
     Value,
     check_choice,
@@ -34,8 +29,8 @@ from budgetrec.options import (
     check_share,
     setting,
 )
-from budgetrec.samplers.registry import SAMPLERS
-from budgetrec.samplers.specification import PopularityOptions, SamplerSpecification
+from budgetrec.samplers.registry import SAMPLERS, SamplerOptions
+from budgetrec.samplers.specification import SamplerSpecification
 from budgetrec.units import parse_bytes
 
 
@@ -43,18 +38,18 @@ from budgetrec.units import parse_bytes
 class ModelConfig:
     """What reads the sequences."""
 
-    model: str = setting("sasrec", "sasrec or bert4rec.")
-    dim: int = setting(64, "Width of item vectors and states.")
-    num_blocks: int = setting(2, "Transformer blocks.")
-    num_heads: int = setting(2, "Attention heads; they divide dim.")
-    hidden_dim: int | None = setting(None, "Feed-forward width. [default: dim]")
-    max_length: int = setting(200, "Items of a sequence that are read, the latest ones.")
-    dropout: float = setting(0.2, "Share of numbers set to zero while training.")
-    activation: str = setting("relu", "relu, gelu or silu.")
-    norm: str = setting("pre", "pre, or query as SASRec was published.")
-    tied: bool = setting(True, "Score against the vectors that the input is read with.")
-    mask_rate: float = setting(0.2, "BERT4Rec: share of items that are hidden.")
-    last_rate: float = setting(0.1, "BERT4Rec: share of sequences whose last item alone is hidden.")
+    model: str = setting("sasrec", "One of sasrec, bert4rec.")
+    dim: int = setting(64, "Size of item vectors and hidden states.")
+    num_blocks: int = setting(2, "Number of transformer blocks.")
+    num_heads: int = setting(2, "Number of attention heads; must divide dim.")
+    hidden_dim: int | None = setting(None, "Width of the feed-forward layers. [default: dim]")
+    max_length: int = setting(200, "Read at most this many items of a sequence, the latest ones.")
+    dropout: float = setting(0.2, "Dropout rate.")
+    activation: str = setting("relu", "One of relu, gelu, silu.")
+    norm: str = setting("pre", "Where layer norm goes: pre, or query as in the published SASRec.")
+    tied: bool = setting(True, "Use the same item vectors for input and output.")
+    mask_rate: float = setting(0.2, "BERT4Rec: share of items to mask.")
+    last_rate: float = setting(0.1, "BERT4Rec: share of sequences in which only the last item is masked.")
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, ("sasrec", "bert4rec"))
@@ -64,36 +59,33 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig(SampledSoftmaxOptions, CalibrationOptions, BucketOptions, PopularityOptions):
+class ObjectiveConfig(ObjectiveOptions, SamplerOptions):
     """What is minimised, and what targets are scored against.
 
-    Options that only some objectives or samplers read come from their specifications.
+    The options that only some objectives or samplers read stand in their registries.
     """
 
-    objective: str = setting("sampled-softmax", f"One of {', '.join(OBJECTIVES)}.")
-    num_negatives: int = setting(256, "Negatives that each target meets, k.")
-    sharing: str = setting("sequence", "Who shares a set of negatives: batch, sequence or target.")
-    sampler: str = setting("uniform", f"One of {', '.join(SAMPLERS)}.")
-    lean: bool = setting(False, "Keep a block of logits at a time instead of all.")
+    objective: str = setting("sampled-softmax", f"Loss to minimise: {', '.join(OBJECTIVES)}.")
+    num_negatives: int = setting(256, "Negatives per target (k).")
+    sharing: str = setting("sequence", "Draw one set of negatives per batch, sequence or target.")
+    sampler: str = setting("uniform", f"How to draw negatives: {', '.join(SAMPLERS)}.")
+    lean: bool = setting(False, "Compute logits block by block, to save memory.")
 
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, tuple(OBJECTIVES))
         check_choice("sampler", self.sampler, tuple(SAMPLERS))
         check_choice("sharing", self.sharing, SHARINGS)
         check_positive(num_negatives=self.num_negatives)
-        SampledSoftmaxOptions.__post_init__(self)
-        CalibrationOptions.__post_init__(self)
-        BucketOptions.__post_init__(self)
-        PopularityOptions.__post_init__(self)
+        super().__post_init__()
 
     @property
     def specification(self) -> ObjectiveSpecification:
-        """What the objective says of itself."""
+        """The objective's specification."""
         return OBJECTIVES[self.objective]
 
     @property
     def sampler_specification(self) -> SamplerSpecification | None:
-        """What the sampler says of itself, where the objective draws."""
+        """The sampler's specification, if the objective draws."""
         return SAMPLERS[self.sampler] if self.specification.draws else None
 
 
@@ -101,18 +93,16 @@ class ObjectiveConfig(SampledSoftmaxOptions, CalibrationOptions, BucketOptions, 
 class OptimizerConfig:
     """How weights follow the gradient."""
 
-    optimizer: str = setting("adam", "sgd, momentum, adam, adamw or adagrad.")
-    learning_rate: float = setting(1e-3, "Step size.")
-    table_updates: str = setting(
-        "auto", "Of the item table: dense, row-sparse, or auto by what a step touches."
-    )
-    schedule: str = setting("constant", "constant, linear, cosine or inverse-sqrt.")
-    warmup_steps: int = setting(0, "Steps over which the learning rate rises from 0.")
-    weight_decay: float = setting(0.0, "Share of the weights taken off a step (adamw) or added to gradients.")
-    momentum: float = setting(0.9, "Of momentum.")
-    beta1: float = setting(0.9, "Of adam and adamw: memory of the mean.")
-    beta2: float = setting(0.98, "Of adam and adamw: memory of the square.")
-    clip_norm: float | None = setting(None, "Shorten longer gradients to this norm. [default: never]")
+    optimizer: str = setting("adam", "One of sgd, momentum, adam, adamw, adagrad.")
+    learning_rate: float = setting(1e-3, "Learning rate, at its peak if there is a schedule.")
+    table_updates: str = setting("auto", "How to update item vectors: dense, row-sparse, or auto.")
+    schedule: str = setting("constant", "Learning rate over time: constant, linear, cosine, inverse-sqrt.")
+    warmup_steps: int = setting(0, "Raise the learning rate from 0 over this many steps.")
+    weight_decay: float = setting(0.0, "Weight decay: decoupled with adamw, otherwise added to the gradient.")
+    momentum: float = setting(0.9, "Momentum of the momentum optimizer.")
+    beta1: float = setting(0.9, "Adam and AdamW: decay of the running mean.")
+    beta2: float = setting(0.98, "Adam and AdamW: decay of the running mean square.")
+    clip_norm: float | None = setting(None, "Clip gradients to this norm. [default: no clipping]")
 
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, ("sgd", "momentum", "adam", "adamw", "adagrad"))
@@ -134,42 +124,48 @@ PRECISIONS = ("32-true", "bf16-mixed")
 class TrainingConfig:
     """How long, how often, on what."""
 
-    batch_size: int = setting(128, "Sequences a step, n.")
+    batch_size: int = setting(128, "Sequences per step (n).")
     micro_batches: int | None = setting(
-        None, "Cut each step into so many parts: same step, less memory. [default: what is fastest]"
+        None, "Split each step into this many parts: same result, less memory. [default: the fastest]"
     )
-    targets: str = setting("all", "Predict the next item at all positions, or at the last only.")
-    windows: str = setting("last", "Of a long sequence train on the last window, or on all.")
-    epochs: int | None = setting(None, "Stop after so many passes. [default: 20 if nothing else stops]")
-    steps: int | None = setting(None, "Stop after so many steps.")
-    seconds: float | None = setting(None, "Stop after so many seconds of training.")
-    patience: int | None = setting(None, "Stop after so many evaluations without a better --metric.")
-    metric: str = setting("ndcg@10", "Which validation metric chooses the best weights.")
+    targets: str = setting("all", "Positions to predict the next item at: all, or last.")
+    windows: str = setting("last", "Windows of a long sequence to train on: last, or all.")
+    epochs: int | None = setting(
+        None, "Stop after this many epochs. [default: 20, if nothing else stops training]"
+    )
+    steps: int | None = setting(None, "Stop after this many steps.")
+    seconds: float | None = setting(None, "Stop after training for this many seconds.")
+    patience: int | None = setting(
+        None, "Stop after this many evaluations in a row without a better --metric."
+    )
+    metric: str = setting(
+        "ndcg@10", "Validation metric that picks the best weights: ndcg@10, hit_rate@10, mrr, val_loss."
+    )
     evaluate_every: int | None = setting(
-        None, "Sequences trained on between evaluations. [default: one epoch]"
+        None, "Evaluate after this many training sequences. [default: one epoch]"
     )
     evaluation_growth: float = setting(
-        0.0, "Wait at least this share of the sequences seen so far: 0.1 makes late evaluations rarer."
+        0.0, "Evaluate less often as training goes on: wait for this share of the sequences seen so far."
     )
     validation_users: int | None = setting(
-        None, "While training, evaluate on so many users, evenly spread. [default: all]"
+        None, "Evaluate on this many users during training, evenly spread. [default: all]"
     )
-    checkpoint_seconds: float = setting(120.0, "Save at least this often.")
+    checkpoint_seconds: float = setting(120.0, "Save a checkpoint at least this often, in seconds.")
     memory: str | None = setting(
-        None, "What training may add to the process, as in 2GiB: steps are cut finer when they grow above it."
+        None, "Memory that training may add to the process, such as 2GiB; steps that need more are split."
     )
     replan: int | None = setting(
         None,
-        "With a plan: measure the noise every so many steps, and change n, k and sharing if it pays.",
+        "With a plan: steps between new measurements of the noise, which may change n, k and sharing.",
     )
-    precision: str = setting("32-true", f"One of {', '.join(PRECISIONS)}.")
+    precision: str = setting("32-true", f"Number format: {', '.join(PRECISIONS)}.")
     compile: bool = setting(False, "Compile the model with torch.compile.")
-    tensorboard: bool = setting(False, "Write TensorBoard events too (extra: tensorboard).")
-    device: str = setting("auto", "auto, cpu or cuda.")
+    tensorboard: bool = setting(False, "Also write TensorBoard events; needs budgetrec[tensorboard].")
+    device: str = setting("auto", "One of auto, cpu, cuda.")
     threads: int | None = setting(
-        None, "CPU threads; 1 is best where other work keeps the cores busy. [default: torch's choice]"
+        None, "Number of CPU threads; 1 is best on a busy machine. [default: torch's choice]"
     )
-    seed: int = setting(0, "Decides weights, order, negatives and dropout.")
+    seed: int = setting(0, "Seed of weights, order, negatives and dropout.")
 
     def __post_init__(self) -> None:
         check_choice("targets", self.targets, ("all", "last"))
