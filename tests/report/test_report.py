@@ -32,7 +32,7 @@ def test_a_run_shows_its_plan_reasons_curves_tables_and_environment(tmp_path, pa
         "logits 200 MiB 67%",
         "predicted in all 300 MiB",
         "measured peak 462 MiB",
-        "shared class 0.015 30%",
+        "negatives that targets share 0.015 30%",
         "more noise",
         "40 items",
         "constants inner rho 7",

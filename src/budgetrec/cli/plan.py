@@ -102,16 +102,14 @@ def plan(
             **settings,
         )
         if output is not None:
+            from budgetrec.display.charts import save_pictures
+            from budgetrec.display.plan_chart import draw_plan
             from budgetrec.files import new_folder
-            from budgetrec.planner.figures import draw_plan
 
             report("drawing")
             with new_folder(output, overwrite=overwrite, files=files) as staging:
                 planned.plan.write(staging / "plan.toml")
-                for kind in ("svg", "png"):
-                    draw_plan(planned).save(
-                        str(staging / f"plan.{kind}"), scale_factor=2 if kind == "png" else 1
-                    )
+                save_pictures(draw_plan(planned.plan, planned.search), staging, "plan")
     if as_json:
         print_json(planned.plan.to_json())
         return
@@ -133,22 +131,9 @@ def _as_flag(name: str, value: object) -> str:
 
 def print_plan(plan: "Plan") -> None:
     """Print a plan for people: what was chosen, what it takes, what lost, and why."""
-    from budgetrec.planner.tables import candidate_rows, format_seconds, memory_rows, noise_rows
+    from budgetrec.display.plan_text import candidate_rows, headline, memory_rows, noise_rows
 
-    sharing = {
-        "batch": "one set for the batch",
-        "sequence": "one set per sequence",
-        "target": "one set per target",
-    }
-    negatives = (
-        "every item scored"
-        if plan.objective == "full-softmax"
-        else f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}, {sharing[plan.sharing]}"
-    )
-    stdout.print(
-        f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {negatives}: "
-        f"about {format_seconds(plan.step_seconds)} a step."
-    )
+    stdout.print(headline(plan))
     _print_table(("memory", "bytes", ""), memory_rows(plan))
     _print_table(("noise of a step from", "", ""), noise_rows(plan))
     score = "time to the same loss" if plan.goal == "time" else "against the plan"
