@@ -5,6 +5,7 @@ from pathlib import Path
 import altair as alt
 
 AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
+_LABEL_WIDTH = 300  # in pixels, of a legend in columns
 
 
 def arranged(
@@ -15,13 +16,13 @@ def arranged(
     columns: int | None = None,
 ) -> alt.TopLevelMixin:
     """Return a chart with its titles to the left and its legend below, in so many `columns`."""
-    legend: dict[str, int] = {}
-    if label_size is not None:
-        legend["labelFontSize"] = label_size
-    if columns is not None:
-        legend |= {"columns": columns, "labelLimit": 300}
     titled: alt.TopLevelMixin = chart.configure_title(fontSize=title_size, anchor="start")
-    finished: alt.TopLevelMixin = titled.configure_legend(orient="bottom", **legend)
+    finished: alt.TopLevelMixin = titled.configure_legend(
+        orient="bottom",
+        labelFontSize=alt.Undefined if label_size is None else label_size,
+        columns=alt.Undefined if columns is None else columns,
+        labelLimit=alt.Undefined if columns is None else _LABEL_WIDTH,
+    )
     return finished
 
 
