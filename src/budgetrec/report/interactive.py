@@ -1,4 +1,4 @@
-"""Charts of studies made to be used: tips, zoom, a legend that switches curves, and the page's colours."""
+"""Make the charts of studies interactive: tips, zoom, a legend that switches curves, the page's colours."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A plan as the page shows it: choices with their reasons, memory and noise by part, runner-ups."""
+"""A plan as the page shows it: choices with their reasons, memory and noise by part, runners-up."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ def _summary(plan: dict[str, Any], budget: float | None, source: object) -> str:
     told = []
     if budget is not None:
         margin = number(plan, "margin", source)
-        kept = f", of which {as_share(margin)} stay free" if margin is not None else ""
+        kept = f", of which {as_share(margin)} stays free" if margin is not None else ""
         told.append(f"Planned for {as_bytes(budget)}{kept}.")
     if "goal" in plan:
         told.append(f"Goal: {as_text('goal', plan['goal'])}.")

@@ -111,7 +111,7 @@ def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
             budget = number(run.plan, "budget_bytes", run.folder / PLAN_FILE) if run.plan else None
             note = f"{as_share(peak / budget)} of {as_bytes(budget)}" if budget else "no budget given"
             figures.append(Figure("peak memory", as_bytes(peak), note))
-        speed = f"{last['examples'] / last['seconds']:,.0f} sequences a second" if last["seconds"] else ""
+        speed = f"{last['examples'] / last['seconds']:,.0f} sequences per second" if last["seconds"] else ""
         figures.append(Figure("training time", as_seconds(last["seconds"]), speed))
         figures.append(Figure("steps", as_number(last["step"]), f"{as_number(last['examples'])} sequences"))
     return figures
