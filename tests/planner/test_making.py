@@ -14,10 +14,10 @@ from torch import nn
 
 from budgetrec.cli import run
 from budgetrec.data.batches import TrainingBatches
+from budgetrec.display.plan_chart import draw_plan
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.models import SequenceModel
 from budgetrec.planner import Plan, making, plan
-from budgetrec.planner.figures import draw_plan
 from budgetrec.planner.kinds import possible_kinds
 from budgetrec.planner.making import Data, Planner, plan_with_search
 from budgetrec.planner.seconds import StepSeconds
@@ -62,7 +62,7 @@ def test_a_plan_is_followed_by_training(planned, dataset, tmp_path):
 
 def test_the_figure_shows_both_points(planned):
     """The chart holds the plan's point and the paper's."""
-    text = json.dumps(draw_plan(planned).to_dict())
+    text = json.dumps(draw_plan(planned.plan, planned.search).to_dict())
     assert "this plan" in text
     assert "the paper's n = k" in text
 
@@ -172,7 +172,7 @@ def test_what_only_drawn_negatives_have_rules_the_full_softmax_out(dataset):
 def test_a_plan_of_the_full_softmax_alone_is_drawn(dataset):
     """No other kind was counted, so the figure has no edge."""
     made = plan_with_search(dataset, memory="400MiB", objective="full-softmax", **SMALL)
-    assert "this plan" in json.dumps(draw_plan(made).to_dict())
+    assert "this plan" in json.dumps(draw_plan(made.plan, made.search).to_dict())
 
 
 def test_kinds_that_do_not_fit_are_never_run(dataset, monkeypatch):

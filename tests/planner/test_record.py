@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from budgetrec.display.plan_text import candidate_rows, memory_rows, noise_rows
 from budgetrec.errors import ConfigError, PlanError
 from budgetrec.planner.record import NOISE, PARTS, Candidate, Plan
-from budgetrec.planner.tables import candidate_rows, memory_rows, noise_rows
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 COUNTS = st.integers(0, 2**50)

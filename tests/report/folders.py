@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 import tomli_w
 
+from budgetrec.display.colours import BLUE, ORANGE
 from budgetrec.display.tables import StudyTable, Text
 from budgetrec.runs.environment import write_environment
-from budgetrec.study.engine.outputs import BLUE, ORANGE, write_study
+from budgetrec.study.engine.outputs import write_study
 from budgetrec.study.engine.scale import Scale
 from budgetrec.study.lognormal import draw_densities, study_lognormal
 from budgetrec.study.variance.figures import draw_noise

@@ -27,12 +27,12 @@ def test_a_run_shows_its_plan_reasons_curves_tables_and_environment(tmp_path, pa
     shown = " ".join(parsed.words.split())
     for text in (
         "SASRec on item-1",
-        "Planned for 640 MiB, of which 10% stay free. Goal: time. A step should take 66 ms.",
+        "Planned for 640 MiB, of which 10% stays free. Goal: time. A step should take 66 ms.",
         "Examples give most of the noise.",
         "logits 200 MiB 67%",
-        "predicted in all 300 MiB",
+        "predicted in total 300 MiB",
         "measured peak 462 MiB",
-        "shared class 0.015 30%",
+        "negatives that targets share 0.015 30%",
         "more noise",
         "40 items",
         "constants inner rho 7",
@@ -62,7 +62,7 @@ def test_a_page_without_plan_evaluation_or_rows_is_whole(tmp_path, page):
     for name in ("metrics.parquet", "environment.json"):
         (folder / name).unlink()
     parsed = page(folder)
-    assert "No evaluation was recorded yet." in parsed.words
+    assert "No evaluation has been recorded yet." in parsed.words
     assert "The machine was not recorded." in parsed.words
     assert parsed.charts == []
     assert (folder / "report.html").stat().st_size < 50_000  # no charts, so no chart library
@@ -101,7 +101,7 @@ def test_where_the_dataset_lay_is_not_told(tmp_path, page):
 
 
 def test_runs_side_by_side_share_their_curves(tmp_path, page):
-    """A folder of runs gives a row a run, what they differ in, overlaid curves and paired differences."""
+    """A folder of runs gives one row per run, what they differ in, overlaid curves and paired differences."""
     for seed, negatives in ((0, 64), (1, 128)):
         make_run(tmp_path / f"grid/k{negatives}", seed=seed, num_negatives=negatives)
     parsed = page(tmp_path / "grid")
@@ -146,7 +146,7 @@ def test_studies_of_a_folder_are_one_page_with_contents(tmp_path, page):
 
 
 def test_a_study_says_what_it_found_and_what_its_charts_and_tables_are(tmp_path, page):
-    """Its paragraphs, a caption a chart, its own table with the best in bold, sorted by its numbers."""
+    """Its paragraphs, one caption per chart, its own table with the best in bold, sorted by its numbers."""
     folder = make_study(tmp_path / "study", text="**Found** `k <= n`", captioned=True)
     parsed = page(folder)
     assert [tag for tag in parsed.tags if tag in ("strong", "code", "figcaption")] == [

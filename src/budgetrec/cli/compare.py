@@ -27,13 +27,13 @@ def compare(
 
     Runs that differ in their seed alone are one group.
     """
+    from budgetrec.display.evaluation_text import comparison_tables, how_measured
     from budgetrec.evaluation.compare import compare as compare_runs
-    from budgetrec.evaluation.tables import comparison_tables, how_measured
     from budgetrec.files import check_free, new_folder
 
     files: list[str] = []
     if output is not None:
-        from budgetrec.evaluation.outputs import FILES, write_comparison
+        from budgetrec.report.comparison import FILES, write_comparison
 
         check_free(output, overwrite=overwrite, files=FILES)
     with stages() as report:

@@ -11,7 +11,7 @@ from budgetrec.cli.console import print_json, stages, stdout
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from budgetrec.evaluation.tables import TextTable
+    from budgetrec.display.tables import TextTable
 
 Part = Annotated[str, typer.Option(help="What to predict: test or validation.")]
 KeepSeen = Annotated[
@@ -51,8 +51,8 @@ def evaluate(
     if output is not None and output.exists():
         raise ArgumentError(f"{output} exists already. Pass another name.")
 
+    from budgetrec.display.evaluation_text import evaluation_table, how_measured, training_table
     from budgetrec.evaluation.evaluate import evaluate as evaluate_run
-    from budgetrec.evaluation.tables import evaluation_table, how_measured, training_table
 
     with stages() as report:
         result = evaluate_run(

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from budgetrec.allocation import SHARING_WORDS
 from budgetrec.cli import app, options
 from budgetrec.cli.console import print_json, print_table, stages, stdout
 from budgetrec.cli.options import setting_flags, with_flags
@@ -86,16 +85,14 @@ def plan(
             **settings,
         )
         if output is not None:
+            from budgetrec.display.charts import save_pictures
+            from budgetrec.display.plan_chart import draw_plan
             from budgetrec.files import new_folder
-            from budgetrec.planner.figures import draw_plan
 
             report("drawing")
             with new_folder(output, overwrite=overwrite, files=files) as staging:
                 planned.plan.write(staging / "plan.toml")
-                for kind in ("svg", "png"):
-                    draw_plan(planned).save(
-                        str(staging / f"plan.{kind}"), scale_factor=2 if kind == "png" else 1
-                    )
+                save_pictures(draw_plan(planned.plan, planned.search), staging, "plan")
     if as_json:
         print_json(planned.plan.to_json())
         return
@@ -117,17 +114,9 @@ def _as_flag(name: str, value: object) -> str:
 
 def print_plan(plan: "Plan") -> None:
     """Print a plan for people: what was chosen, what it takes, what lost, and why."""
-    from budgetrec.planner.tables import candidate_rows, format_seconds, memory_rows, noise_rows
+    from budgetrec.display.plan_text import candidate_rows, headline, memory_rows, noise_rows
 
-    negatives = (
-        "every item scored"
-        if plan.objective == "full-softmax"
-        else f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}, {SHARING_WORDS[plan.sharing]}"
-    )
-    stdout.print(
-        f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {negatives}: "
-        f"about {format_seconds(plan.step_seconds)} a step."
-    )
+    stdout.print(headline(plan))
     score = "time to the same loss" if plan.goal == "time" else "against the plan"
     for head, rows in (
         (("memory", "bytes", ""), memory_rows(plan)),

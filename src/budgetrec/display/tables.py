@@ -1,6 +1,6 @@
-"""One table as Markdown, LaTeX and CSV: rows of numbers with a deviation, the best of a group in bold."""
+"""Tables as text: one renderer of Markdown, for the shell's tables and for those of the studies."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -29,7 +29,7 @@ class Text:
 
     def to_markdown(self) -> str:
         """Return it for Markdown."""
-        words = self.words.replace("|", r"\|")
+        (words,) = _escaped([self.words])
         return f"**{words}**" if self.bold and words else words
 
     @classmethod
@@ -42,6 +42,22 @@ class Text:
         """Return it for LaTeX."""
         words = self.words.translate(_LATEX).replace("±", r"$\pm$")
         return rf"\textbf{{{words}}}" if self.bold and words else words
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Column names, rows of text, and what stands above; the first `num_words` columns are words."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    num_words: int = 1
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown with its title as a heading."""
+        return f"## {self.title}\n\n" + _markdown(
+            _escaped(self.columns), map(_escaped, self.rows), self.num_words
+        )
 
 
 @dataclass(frozen=True)
@@ -59,13 +75,8 @@ class StudyTable:
 
     def to_markdown(self) -> str:
         """Return the table as Markdown."""
-        rule = ["---"] * self.num_words + ["---:"] * (len(self.columns) - self.num_words)
-        lines = [
-            f"| {' | '.join(self.columns)} |",
-            f"|{'|'.join(rule)}|",
-            *(f"| {' | '.join(each.to_markdown() for each in row)} |" for row in self.rows),
-        ]
-        return "\n".join(lines) + "\n"
+        rows = [[each.to_markdown() for each in row] for row in self.rows]
+        return _markdown(self.columns, rows, self.num_words)
 
     @classmethod
     def from_markdown(cls, text: str) -> Self:
@@ -96,6 +107,16 @@ class StudyTable:
                 before = row[0]
             lines.append(" & ".join(each.to_latex() for each in row) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], num_words: int) -> str:
+    rule = ["---"] * num_words + ["---:"] * (len(columns) - num_words)
+    head, *body = (f"| {' | '.join(cells)} |" for cells in (columns, *rows))
+    return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
+
+
+def _escaped(cells: Iterable[str]) -> list[str]:
+    return [cell.replace("|", r"\|") for cell in cells]
 
 
 def spread(mean: float | None, deviation: float | None, digits: int) -> str:

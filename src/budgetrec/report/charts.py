@@ -5,30 +5,22 @@ again.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import altair as alt
 import polars as pl
 
+from budgetrec.display.charts import AXIS_TITLES
 from budgetrec.evaluation.curves import AXES
 from budgetrec.report.page import Chart
 
-NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
-AXIS_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
+_NUM_COLOURS = 8  # that style.css defines as --curve-1 and so on
 _MOST_ROWS = 1000  # of a curve that are drawn
 _MOST_POINTS = 60  # of a curve that get a dot
 TARGET_SIZE = 500  # of what the pointer meets, in square pixels
 # With a key, so that the page still scrolls over a chart.
 ZOOM = "wheel![event.ctrlKey || event.metaKey || event.altKey]"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A chart under its title; `chart` counts the charts of the page."""
-
-    title: str
-    chart: int
 
 
 @dataclass(frozen=True)
@@ -39,9 +31,28 @@ class Switch:
     colour: str
 
 
-def colour(place: int) -> str:
+@dataclass(frozen=True)
+class Panels:
+    """Charts of the same curves, each under its title, and the switches of the curves."""
+
+    charts: list[Chart]
+    titles: list[str]
+    switches: list[Switch]
+
+
+def draw_panels(curves: Mapping[str, Sequence[pl.DataFrame]], *, names: Sequence[str]) -> Panels:
+    """Draw a chart for each title that has curves; `names` are all curves in the order of their colours."""
+    held = {title: pl.concat(each, how="vertical_relaxed") for title, each in curves.items() if each}
+    return Panels(
+        charts=[curves_chart(each, names=names, title=title) for title, each in held.items()],
+        titles=list(held),
+        switches=[Switch(name, _colour(place)) for place, name in enumerate(names)],
+    )
+
+
+def _colour(place: int) -> str:
     """Return the colour of a curve by its place; more curves than colours share them."""
-    return f"var(--curve-{place % NUM_COLOURS + 1})"
+    return f"var(--curve-{place % _NUM_COLOURS + 1})"
 
 
 def curve(metrics: pl.DataFrame, measure: str, *, name: str) -> pl.DataFrame:
@@ -74,7 +85,7 @@ def curves_chart(curves: pl.DataFrame, *, names: Sequence[str], title: str) -> C
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False, nice=5), axis=alt.Axis(tickCount=5))
     colours = alt.Color(
         "curve:N",
-        scale=alt.Scale(domain=list(names), range=[colour(place) for place in range(len(names))]),
+        scale=alt.Scale(domain=list(names), range=[_colour(place) for place in range(len(names))]),
         legend=None,
     )
     base = alt.Chart(alt.InlineData(values=curves.to_dicts())).transform_filter(

@@ -1,10 +1,10 @@
-"""Charts of studies made to be used: tips, zoom, a legend that switches curves, and the page's colours."""
+"""Make the charts of studies interactive: tips, zoom, a legend that switches curves, the page's colours."""
 
 from collections.abc import Iterator
 from typing import Any
 
+from budgetrec.display.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
 from budgetrec.report.charts import TARGET_SIZE, ZOOM
-from budgetrec.study.engine.outputs import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
 
 # The colours of the studies, as the page has them for light and dark.
 _COLOURS = {
@@ -54,9 +54,9 @@ def interactive(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_tips(spec: Any) -> Any:
-    """Return each mark a tip with its values.
+    """Give each mark a tip with its values.
 
-    Of a line a tip would always tell the first point, so unseen points are laid over it.
+    The tip of a line would always tell its first point, so unseen points are laid over it.
     """
     if not isinstance(spec, dict):
         return spec

@@ -23,7 +23,7 @@ SIGNATURE = '<meta name="generator" content="budgetrec report">'
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification, what it shows in words, and the axes that its x can be switched to.
+    """A Vega-Lite specification, and what it shows in words.
 
     A chart as wide as its container is `fluid`; others keep the size of their specification and scroll.
     """

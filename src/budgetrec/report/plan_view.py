@@ -1,13 +1,22 @@
-"""A plan as the page shows it: choices with their reasons, memory and noise by part, runner-ups."""
+"""A plan as the page shows it: choices with their reasons, memory and noise by part, runners-up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from budgetrec.display.words import (
+    MEMORY_NAMES,
+    NOISE_NAMES,
+    as_bytes,
+    as_number,
+    as_seconds,
+    as_share,
+    as_text,
+    label,
+)
 from budgetrec.errors import DataError
 from budgetrec.report.records import number
-from budgetrec.report.tables import Table, records_table, setting_pairs
-from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
+from budgetrec.report.sortable import Table, records_table, setting_pairs
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices
@@ -95,7 +104,7 @@ def _summary(plan: dict[str, Any], budget: float | None, source: object) -> str:
     told = []
     if budget is not None:
         margin = number(plan, "margin", source)
-        kept = f", of which {as_share(margin)} stay free" if margin is not None else ""
+        kept = f", of which {as_share(margin)} stays free" if margin is not None else ""
         told.append(f"Planned for {as_bytes(budget)}{kept}.")
     if "goal" in plan:
         told.append(f"Goal: {as_text('goal', plan['goal'])}.")
@@ -141,9 +150,15 @@ def _noise(document: dict[str, Any], source: object) -> Parts | None:
     return Parts(as_number(total), _parts(sizes, total, whole, as_number))
 
 
-def _parts(sizes: dict[str, float], total: float, whole: float, text: Any) -> list[Part]:
+def _parts(sizes: dict[str, float], total: float, whole: float, text: Callable[[float], str]) -> list[Part]:
+    names = MEMORY_NAMES | NOISE_NAMES
     return [
-        Part(label(name), text(size), as_share(size / total) if total else "", 100 * size / whole)
+        Part(
+            name=names.get(name, label(name)),
+            text=text(size),
+            share=as_share(size / total) if total else "",
+            width=100 * size / whole,
+        )
         for name, size in sizes.items()
     ]
 

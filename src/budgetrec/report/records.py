@@ -15,7 +15,7 @@ from budgetrec.data.store import MARKER as DATASET_MARKER
 from budgetrec.errors import ConfigError, DataError
 from budgetrec.evaluation.curves import AXES
 from budgetrec.evaluation.evaluate import PARTS
-from budgetrec.report.tables import Cell, setting_pairs
+from budgetrec.report.sortable import Cell, setting_pairs
 from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.runs.run import MARKER, METRICS_FILE
 from budgetrec.settings.sections import read_toml

@@ -5,11 +5,12 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.display.evaluation_text import MEASURES, how_measured
+from budgetrec.display.words import as_bytes, as_number, as_seconds, as_share, as_text, label
 from budgetrec.errors import DataError
 from budgetrec.evaluation.evaluate import LOSSES
-from budgetrec.evaluation.tables import MEASURES, how_measured
-from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
-from budgetrec.report.page import Chart, render
+from budgetrec.report.charts import Panels, curve, draw_panels
+from budgetrec.report.page import render
 from budgetrec.report.plan_view import view_plan
 from budgetrec.report.records import (
     PLAN_FILE,
@@ -22,12 +23,14 @@ from budgetrec.report.records import (
     number,
     peak_bytes,
 )
-from budgetrec.report.tables import Cell, Column, Table, frame_table, setting_pairs
-from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
+from budgetrec.report.sortable import Cell, Column, Table, frame_table, setting_pairs
 from budgetrec.runs.run import METRICS_FILE
 
 MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
-_LOSS_CURVES = {"val_loss": "validation loss", "train_loss": "training loss"}
+_PANELS = {
+    "Loss": {"val_loss": "validation loss", "train_loss": "training loss"},
+    "Validation NDCG@10": {QUALITY: "validation NDCG@10"},
+}
 _USERS_SHOWN, _ITEMS_SHOWN = 3, 5
 
 
@@ -46,16 +49,15 @@ def run_page(run: RunRecord) -> str:
     plan = None
     if run.plan is not None:
         plan = view_plan(run.plan, source=run.folder / PLAN_FILE, peak_bytes=peak)
-    charts, panels, switches = _curves(run.metrics)
+    panels = _curves(run.metrics)
     return render(
         "run.html",
-        charts=charts,
+        charts=panels.charts,
         title=f"{_model_name(run)} on {run.dataset['name']}",
         subtitle=_subtitle(run),
         figures=_figures(run, peak),
         plan=plan,
         panels=panels,
-        switches=switches,
         evaluations_taken=frame_table(run.metrics, title="Every evaluation", source=METRICS_FILE),
         evaluations=[
             (part, _evaluation_table(found, part, run.folder / f"evaluation-{part}.json"), _how(part, found))
@@ -109,7 +111,7 @@ def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
             budget = number(run.plan, "budget_bytes", run.folder / PLAN_FILE) if run.plan else None
             note = f"{as_share(peak / budget)} of {as_bytes(budget)}" if budget else "no budget given"
             figures.append(Figure("peak memory", as_bytes(peak), note))
-        speed = f"{last['examples'] / last['seconds']:,.0f} sequences a second" if last["seconds"] else ""
+        speed = f"{last['examples'] / last['seconds']:,.0f} sequences per second" if last["seconds"] else ""
         figures.append(Figure("training time", as_seconds(last["seconds"]), speed))
         figures.append(Figure("steps", as_number(last["step"]), f"{as_number(last['examples'])} sequences"))
     return figures
@@ -125,27 +127,18 @@ def _best(metrics: pl.DataFrame) -> tuple[int, float] | None:
     return row["step"], row[QUALITY]
 
 
-def _curves(metrics: pl.DataFrame) -> tuple[list[Chart], list[Panel], list[Switch]]:
-    names = {key: name for key, name in _LOSS_CURVES.items() if key in metrics.columns}
-    if metrics.is_empty():
-        return [], [], []
-    panels = {"Loss": names}
-    if QUALITY in metrics.columns:
-        panels["Validation NDCG@10"] = {QUALITY: "validation NDCG@10"}
-    everything = [name for part in panels.values() for name in part.values()]
-    charts = []
-    for title, part in panels.items():
-        curves = pl.concat([curve(metrics, key, name=name) for key, name in part.items()])
-        charts.append(curves_chart(curves, names=everything, title=title))
-    return (
-        charts,
-        [Panel(title, place) for place, title in enumerate(panels)],
-        [Switch(name, colour(place)) for place, name in enumerate(everything)],
-    )
+def _curves(metrics: pl.DataFrame) -> Panels:
+    known = () if metrics.is_empty() else metrics.columns
+    curves = {
+        title: [curve(metrics, key, name=name) for key, name in part.items() if key in known]
+        for title, part in _PANELS.items()
+    }
+    names = [name for part in _PANELS.values() for key, name in part.items() if key in known]
+    return draw_panels(curves, names=names)
 
 
 def _evaluation_table(found: dict[str, Any], part: str, source: object) -> Table:
-    """Return a row a measure and a column a cut-off, the interval below the mean."""
+    """Return one row per measure and one column per cut-off, the interval below the mean."""
     cutoffs = found.get("cutoffs", [])
     if not isinstance(cutoffs, list):
         raise DataError(f"{source} says cutoffs is {cutoffs!r}, not a list. Evaluate again, or remove it.")

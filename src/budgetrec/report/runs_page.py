@@ -1,18 +1,17 @@
 """The page of several runs: side by side, curves overlaid, and paired over users where they share them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import polars as pl
 
+from budgetrec.display.words import as_number, as_range, as_seconds, label
 from budgetrec.evaluation.compare import TESTED, varied_settings
 from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.intervals import compare_users
-from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
-from budgetrec.report.page import Chart, render
+from budgetrec.report.charts import Panels, curve, draw_panels
+from budgetrec.report.page import render
 from budgetrec.report.records import QUALITY, RunRecord, mean_cell, peak_bytes, read_users
-from budgetrec.report.tables import Cell, Column, Table, number_cell
-from budgetrec.report.words import as_number, as_seconds, as_text, label
+from budgetrec.report.sortable import Cell, Column, Table, is_numeric, value_cell
 
 _PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
 
@@ -20,12 +19,12 @@ _PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
 def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
     """Return the page that compares runs; the first is the baseline."""
     trained = [run for run in runs if len(run.metrics)]
-    charts, panels = _curves(trained)
+    panels = _curves(trained)
     curves = [run.metrics for run in trained if _has_losses(run.metrics)]
     horizons = common_horizons(curves) if curves else {}
     return render(
         "runs.html",
-        charts=charts,
+        charts=panels.charts,
         title=title,
         runs=_runs_table(runs, horizons),
         horizons=_ends(horizons),
@@ -33,42 +32,32 @@ def runs_page(runs: Sequence[RunRecord], *, title: str) -> str:
         datasets=sorted({run.dataset["name"] for run in runs}),
         same_data=len({run.dataset["identity"] for run in runs}) == 1,
         panels=panels,
-        switches=[Switch(run.name, colour(place)) for place, run in enumerate(trained)],
         users=_users_table(runs),
     )
 
 
-def _curves(runs: Sequence[RunRecord]) -> tuple[list[Chart], list[Panel]]:
-    names = [run.name for run in runs]
-    charts: list[Chart] = []
-    panels: list[Panel] = []
-    for measure, title in _PANELS.items():
-        held = [curve(run.metrics, measure, name=run.name) for run in runs if measure in run.metrics.columns]
-        if held:
-            panels.append(Panel(title, len(charts)))
-            charts.append(curves_chart(pl.concat(held, how="vertical_relaxed"), names=names, title=title))
-    return charts, panels
+def _curves(runs: Sequence[RunRecord]) -> Panels:
+    curves = {
+        title: [curve(run.metrics, measure, name=run.name) for run in runs if measure in run.metrics.columns]
+        for measure, title in _PANELS.items()
+    }
+    return draw_panels(curves, names=[run.name for run in runs])
 
 
 def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
     flat = [
         {key: value for section in run.settings.values() for key, value in section.items()} for run in runs
     ]
-    varied = varied_settings(flat)
+    varied = {name: is_numeric(flat, name) for name in varied_settings(flat)}
     columns = [Column("run", numeric=False)]
-    columns += [Column(label(name), _is_numeric(flat, name)) for name in varied]
+    columns += [Column(label(name), numeric) for name, numeric in varied.items()]
     columns += [Column("test NDCG@10"), Column("test loss"), Column("validation loss")]
     columns += [Column(f"mean loss over {axis}") for axis in horizons]
     columns += [Column("steps"), Column("seconds"), Column("peak memory")]
     rows = []
     for run, own in zip(runs, flat, strict=True):
         cells = [Cell(run.name)]
-        for name in varied:
-            value = own.get(name)
-            numeric = _is_numeric(flat, name)
-            cells.append(
-                number_cell(name, value) if numeric else Cell("" if value is None else as_text(name, value))
-            )
+        cells += [value_cell(name, own.get(name), numeric=numeric) for name, numeric in varied.items()]
         test, source = run.evaluations.get("test", {}), run.folder / "evaluation-test.json"
         cells += [mean_cell(test, name, source) for name in (QUALITY, "test_loss")]
         rows.append([*cells, *_training_cells(run, horizons)])
@@ -83,19 +72,14 @@ def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Cell
     means = summarise_curve(run.metrics, horizons) if _has_losses(run.metrics) else {}
     for value in (last["val_loss"], *(means.get(f"mean_loss_over_{axis}") for axis in horizons)):
         yield Cell("") if value is None else Cell(f"{value:.4f}", value)
-    yield number_cell("steps", last["step"])
+    yield value_cell("steps", last["step"])
     yield Cell(as_seconds(last["seconds"]), last["seconds"])
-    yield number_cell("peak_bytes", peak_bytes(run.metrics))
+    yield value_cell("peak_bytes", peak_bytes(run.metrics))
 
 
 def _has_losses(metrics: pl.DataFrame) -> bool:
     """Say whether every loss is a number: a run that went astray has no mean loss."""
     return bool(metrics["val_loss"].cast(pl.Float64).is_finite().fill_null(False).all())
-
-
-def _is_numeric(settings: Sequence[dict[str, Any]], name: str) -> bool:
-    values = [own[name] for own in settings if own.get(name) is not None]
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def _users_table(runs: Sequence[RunRecord]) -> Table | None:
@@ -105,9 +89,9 @@ def _users_table(runs: Sequence[RunRecord]) -> Table | None:
         [
             Cell(run.name),
             Cell("test loss" if name == "loss" else label(name)),
-            Cell(f"{found.mean:+.4f}", found.mean, f"{found.low:+.4f} to {found.high:+.4f}"),
+            Cell(f"{found.mean:+.4f}", found.mean, as_range(found.low, found.high, "+.4f")),
             Cell(f"{found.p_value:.2g}", found.p_value),
-            number_cell("users", found.count),
+            value_cell("users", found.count),
         ]
         for run, users in tested[1:]
         if _same_task(tested[0][0], run, tested[0][1], users)

@@ -10,20 +10,19 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
 from budgetrec.report.interactive import interactive
 from budgetrec.report.page import Chart, render
 from budgetrec.report.records import command_text, environment_pairs, read_json
-from budgetrec.report.tables import Table, frame_table, setting_pairs, written_table
+from budgetrec.report.sortable import Table, frame_table, setting_pairs, written_table
 from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
-from budgetrec.study.engine.outputs import MARKER, SHOWN, SPECIFICATION
 
 _FOLDED_ROWS = 40  # of plain numbers
 _FOLDED_WRITTEN_ROWS = 80  # of a table that was written for reading
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SHOWN_KINDS: dict[str, type] = {"title": str, "text": list, "charts": dict, "tables": dict, "studies": dict}
-_EVERYTHING = "all"  # the study that holds the others
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def study_page(folders: Sequence[Path], *, title: str) -> str:
     lead = Shown()
     if len(folders) > 1:
         settings = read_json(folders[0] / MARKER) or {}
-        if settings.get("study") == _EVERYTHING:
+        if settings.get("study") == EVERYTHING:
             lead = _shown(settings, folders[0])
             order = {name: place for place, name in enumerate(lead.studies)}
             folders = sorted(folders[1:], key=lambda folder: order.get(folder.name, len(order)))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from budgetrec.display.study_folder import MARKER as STUDY_MARKER
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.files import write_whole
 from budgetrec.report.page import SIGNATURE
@@ -10,14 +11,13 @@ from budgetrec.report.run_page import run_page
 from budgetrec.report.runs_page import runs_page
 from budgetrec.report.study_page import study_page
 from budgetrec.runs.run import MARKER as RUN_MARKER
-from budgetrec.study.engine.outputs import MARKER as STUDY_MARKER
 
 FILE = "report.html"
 _WHAT = "Pass a run, a folder of runs, or what budgetrec reproduce wrote."
 
 
 def write_report(path: Path | str, output: Path | str | None = None, *, overwrite: bool = False) -> Path:
-    """Write one self-contained page about a run, several runs, or studies, and give its path.
+    """Write one self-contained page about a run, several runs, or studies; return its path.
 
     The page is `report.html` in the folder if no `output` is named; there an earlier report is replaced.
     Elsewhere that takes `overwrite`, and only a report is ever replaced.

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from budgetrec.display.study_folder import MARKER, SHOWN
 from budgetrec.study import lognormal, timing
 from budgetrec.study.engine.frame import PAGE, Finished, Request, Study, begin_folder, run_study
 from budgetrec.study.engine.grid import Engine
-from budgetrec.study.engine.outputs import MARKER, SHOWN, Progress, write_marker
+from budgetrec.study.engine.outputs import Progress, write_marker
 from budgetrec.study.synthetic import study as synthetic
 from budgetrec.study.table import study as table
 from budgetrec.study.variance import study as variance

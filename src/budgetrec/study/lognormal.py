@@ -9,11 +9,12 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLUE, GREY, ORANGE
 from budgetrec.display.tables import StudyTable, Text
 from budgetrec.errors import DataError
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.outputs import BLUE, GREY, ORANGE
 from budgetrec.study.engine.scale import Scale
 from budgetrec.theory.paper.lognormal import (
     central_limit,
@@ -159,10 +160,5 @@ def draw_densities(densities: pl.DataFrame) -> alt.TopLevelMixin:
                 alt.layer(area, line).properties(title=f"sigma = {sigma:g}, k = {num_terms}", **size)
             )
         rows.append(alt.hconcat(*panels))
-    chart: alt.TopLevelMixin = (
-        alt.vconcat(*rows)
-        .properties(title="Sum of k lognormals, divided by its mean: sample and approximations")
-        .configure_legend(orient="bottom", labelFontSize=12)
-        .configure_title(fontSize=13, anchor="start")
-    )
-    return chart
+    title = "Sum of k lognormals, divided by its mean: sample and approximations"
+    return arranged(alt.vconcat(*rows).properties(title=title), title_size=13, label_size=12)

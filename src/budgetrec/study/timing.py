@@ -12,12 +12,13 @@ import polars as pl
 
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLACK, BLUE, GREEN, ORANGE
 from budgetrec.display.tables import StudyTable, Text, spread
 from budgetrec.errors import DataError
 from budgetrec.study.engine.datasets import open_datasets
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import RUNS, Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.outputs import BLACK, BLUE, GREEN, ORANGE
 from budgetrec.study.engine.scale import Scale
 from budgetrec.training.loop import train
 from budgetrec.training.tracking import Watcher
@@ -227,10 +228,7 @@ def _draw(rows: pl.DataFrame, batch_size: int) -> alt.TopLevelMixin:
             .encode(x="num_negatives:Q")
         )
         panels.append(alt.layer(rule, lines).properties(width=320, height=220, title=name))
-    chart: alt.TopLevelMixin = (
-        alt.hconcat(*panels).configure_legend(orient="bottom").configure_title(fontSize=12, anchor="start")
-    )
-    return chart
+    return arranged(alt.hconcat(*panels))
 
 
 STUDY = Study(name="timing", count=count, stages=stages)

@@ -10,12 +10,13 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from budgetrec.display.study_folder import MARKER, SHOWN
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
 from budgetrec.files import check_free
 from budgetrec.study.engine.grid import CELLS, RUNS, Engine, Grid, Stages, run_stages
 from budgetrec.study.engine.outputs import FILES as STUDY_FILES
-from budgetrec.study.engine.outputs import MARKER, SHOWN, Progress, write_marker, write_study
+from budgetrec.study.engine.outputs import Progress, write_marker, write_study
 from budgetrec.study.engine.scale import Scale
 from budgetrec.study.synthetic.world import WORLDS
 

@@ -7,21 +7,16 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from budgetrec.display.charts import save_pictures
+from budgetrec.display.study_folder import MARKER, SPECIFICATION
 from budgetrec.files import write_whole
 from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.runs.environment import write_environment
 
-MARKER = "study.json"
-SHOWN = "shown"  # in the marker: title, paragraphs and captions for a page
-SPECIFICATION = ".vl.json"  # ends the name of a chart's Vega-Lite specification
 # What a study writes, and may replace.
 FILES = (MARKER, ENVIRONMENT_FILE, "*.csv", "*.svg", "*.png", f"*{SPECIFICATION}", "report.html")
 
 Progress = Callable[[int], None]
-
-# Okabe and Ito's colours: told apart with any kind of colour vision.
-BLUE, ORANGE, GREEN, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#000000", "#999999"
-PINK = "#CC79A7"
 
 
 def write_study(
@@ -39,9 +34,7 @@ def write_study(
         (directory / f"{name}.csv").write_text(table.write_csv(), "utf-8")
         names.append(f"{name}.csv")
     for name, chart in charts.items():
-        for kind in ("svg", "png"):
-            chart.save(str(directory / f"{name}.{kind}"), scale_factor=2 if kind == "png" else 1)
-            names.append(f"{name}.{kind}")
+        names += save_pictures(chart, directory, name)
         (directory / f"{name}{SPECIFICATION}").write_text(chart.to_json(indent=None) + "\n", "utf-8")
         names.append(f"{name}{SPECIFICATION}")
     return names

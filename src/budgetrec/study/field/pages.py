@@ -3,7 +3,8 @@
 import altair as alt
 import polars as pl
 
-from budgetrec.study.engine.outputs import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
 from budgetrec.study.field.results import JUDGED, FieldResults
 from budgetrec.study.field.study import SEEDS
 
@@ -147,13 +148,9 @@ def draw_field(results: FieldResults) -> alt.TopLevelMixin:
         for name, horizons in results.horizons.items()
         for axis, title in _AXIS_TITLES.items()
     ]
-    chart: alt.TopLevelMixin = (
-        alt.concat(*panels, columns=len(_AXIS_TITLES))
-        .properties(title="Validation loss, mean over seeds; dashed: as far as all runs go")
-        .configure_legend(orient="bottom", labelFontSize=12, columns=3, labelLimit=300)
-        .configure_title(fontSize=14, anchor="start")
-    )
-    return chart
+    chart = alt.concat(*panels, columns=len(_AXIS_TITLES))
+    chart = chart.properties(title="Validation loss, mean over seeds; dashed: as far as all runs go")
+    return arranged(chart, title_size=14, label_size=12, columns=3)
 
 
 def _panel(

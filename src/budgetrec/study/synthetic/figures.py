@@ -3,7 +3,8 @@
 import altair as alt
 import polars as pl
 
-from budgetrec.study.engine.outputs import BLUE, ORANGE
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLUE, ORANGE
 
 _SHARINGS = ["shared", "per target"]
 _COLOUR = alt.Color("sharing:N", scale=alt.Scale(domain=_SHARINGS, range=[ORANGE, BLUE]), title="negatives")
@@ -83,10 +84,7 @@ def draw_averages(results: pl.DataFrame) -> alt.TopLevelMixin:
                 ).properties(width=170, height=130, title=f"B = {budget:,}, {optimizer}")
             )
         panels.append(alt.hconcat(*row))
-    chart: alt.TopLevelMixin = (
-        alt.vconcat(*panels).configure_title(fontSize=12, anchor="start").configure_legend(orient="bottom")
-    )
-    return chart
+    return arranged(alt.vconcat(*panels))
 
 
 def draw_noise(noise: pl.DataFrame) -> alt.TopLevelMixin:
@@ -111,10 +109,7 @@ def draw_noise(noise: pl.DataFrame) -> alt.TopLevelMixin:
             for budget in data["budget"].unique().sort()
         ]
         panels.append(alt.hconcat(*row))
-    chart: alt.TopLevelMixin = (
-        alt.vconcat(*panels).configure_title(fontSize=12, anchor="start").configure_legend(orient="bottom")
-    )
-    return chart
+    return arranged(alt.vconcat(*panels))
 
 
 def _with_ratio(frame: pl.DataFrame) -> pl.DataFrame:

@@ -3,14 +3,15 @@
 import altair as alt
 import polars as pl
 
-from budgetrec.study.engine.outputs import BLUE, GREEN, GREY, ORANGE, PINK
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLUE, GREEN, GREY, ORANGE, PINK
 
 _AXES = {"step": "batches", "examples": "examples", "seconds": "training seconds"}
 _MEASURES = {"val_loss": "validation loss", "ndcg": "validation NDCG@10"}
 
 
 def draw_curves(curves: pl.DataFrame) -> alt.TopLevelMixin:
-    """Draw a row a measure and a column an axis; colour is (n, k), dashes one set a sequence."""
+    """Draw one row per measure and one column per axis; colour is (n, k), dashes one set per sequence."""
     frame = curves.rename({"ndcg@10": "ndcg"}).with_columns(
         allocation=pl.format("({}, {})", "batch_size", "num_negatives"),
         negatives=pl.col("sharing").replace({"batch": "shared", "sequence": "per sequence"}),
@@ -45,9 +46,4 @@ def draw_curves(curves: pl.DataFrame) -> alt.TopLevelMixin:
         for measure, words in _MEASURES.items()
         for axis, title in _AXES.items()
     ]
-    chart: alt.TopLevelMixin = (
-        alt.concat(*panels, columns=len(_AXES))
-        .configure_legend(orient="bottom")
-        .configure_title(fontSize=12, anchor="start")
-    )
-    return chart
+    return arranged(alt.concat(*panels, columns=len(_AXES)))

@@ -3,7 +3,8 @@
 import altair as alt
 import polars as pl
 
-from budgetrec.study.engine.outputs import BLUE, GREEN, ORANGE
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLUE, GREEN, ORANGE
 
 _SHARINGS = ["shared", "grouped", "per target"]
 
@@ -44,7 +45,7 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
             shape=alt.Shape("sharing:N", scale=alt.Scale(domain=_SHARINGS), title="negatives"),
         )
     )
-    chart: alt.TopLevelMixin = (
+    chart = (
         alt.layer(line, point, data=frame)
         .properties(width=170, height=130)
         .facet(
@@ -55,10 +56,8 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
         )
         .resolve_scale(y="independent")
         .properties(title="Gradient noise of a step: simulated (points) and the law (lines)")
-        .configure_legend(orient="bottom", labelFontSize=12)
-        .configure_title(fontSize=14, anchor="start")
     )
-    return chart
+    return arranged(chart, title_size=14, label_size=12)
 
 
 def draw_errors(frame: pl.DataFrame) -> alt.TopLevelMixin:
@@ -73,7 +72,7 @@ def draw_errors(frame: pl.DataFrame) -> alt.TopLevelMixin:
         .unpivot(index=["features", "num_negatives"], variable_name="form", value_name="error")
         .with_columns(pl.col("form").replace_strict(names), pl.col("error") * 100)
     )
-    chart: alt.TopLevelMixin = (
+    chart = (
         alt.Chart(long)
         .mark_point(filled=True, size=40, opacity=0.7)
         .encode(
@@ -99,7 +98,5 @@ def draw_errors(frame: pl.DataFrame) -> alt.TopLevelMixin:
             )
         )
         .properties(title="How far the predicted noise is off, every n and way of sharing")
-        .configure_legend(orient="bottom", labelFontSize=12)
-        .configure_title(fontSize=14, anchor="start")
     )
-    return chart
+    return arranged(chart, title_size=14, label_size=12)

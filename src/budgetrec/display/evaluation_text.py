@@ -1,36 +1,18 @@
 """The tables of an evaluation and a comparison as text, for the terminal and for Markdown."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import polars as pl
 
+from budgetrec.display.tables import TextTable
+from budgetrec.display.words import as_range, label
 from budgetrec.evaluation.compare import Comparison
 from budgetrec.evaluation.curves import AXES
 from budgetrec.evaluation.evaluate import LOSSES, Evaluation
 from budgetrec.evaluation.intervals import LEVEL
+from budgetrec.units import format_bytes
 
 _FORMATS = {"aul_steps": ",.1f", "steps": ",d", "best_step": ",d", "examples_per_second": ",.0f", "seed": "d"}
 _ENDS = {"steps": ",.0f", "examples": ",.0f", "seconds": ",.1f"}
 MEASURES = ("ndcg", "hit_rate", "recall", "precision", "mrr", "map", "coverage", "surprisal")
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """Column names, rows of text, and what stands above; the first `num_words` columns are words."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    num_words: int = 1
-
-    def to_markdown(self) -> str:
-        """Return the table as Markdown with its title as a heading."""
-        rule = ["---"] * self.num_words + ["---:"] * (len(self.columns) - self.num_words)
-        lines = [f"| {' | '.join(_escaped(row))} |" for row in (self.columns, *self.rows)]
-        lines.insert(1, f"|{'|'.join(rule)}|")
-        return f"## {self.title}\n\n" + "\n".join(lines) + "\n"
 
 
 def how_measured(part: str, *, keep_seen: bool) -> str:
@@ -42,13 +24,13 @@ def how_measured(part: str, *, keep_seen: bool) -> str:
 def evaluation_table(evaluation: Evaluation) -> TextTable:
     """Return a row for each measure and a column for each cut-off, averages with their intervals."""
     rows = [
-        (measure, *(_average(evaluation, f"{measure}@{cutoff}") for cutoff in evaluation.cutoffs), "")
-        for measure in MEASURES
+        (
+            measure,
+            *(_average(evaluation, f"{measure}@{cutoff}") for cutoff in evaluation.cutoffs),
+            _average(evaluation, measure),
+        )
+        for measure in (*MEASURES, LOSSES[evaluation.part])
     ]
-    places = {row[0]: place for place, row in enumerate(rows)}
-    rows[places["mrr"]] = (*rows[places["mrr"]][:-1], _average(evaluation, "mrr"))
-    loss = LOSSES[evaluation.part]
-    rows.append((loss, *([""] * len(evaluation.cutoffs)), _average(evaluation, loss)))
     columns = ("metric", *(f"@{cutoff}" for cutoff in evaluation.cutoffs), "all items")
     title = (
         f"{evaluation.run}, {evaluation.part}, {evaluation.num_users:,} users: mean [{LEVEL:.0%} interval]"
@@ -57,13 +39,14 @@ def evaluation_table(evaluation: Evaluation) -> TextTable:
 
 
 def training_table(evaluation: Evaluation) -> TextTable:
-    """Return what the rows of the run say, a line each."""
-    training = evaluation.training
-    rows = [(name.replace("_", " "), _number(name, training[name])) for name in training]
+    """Return what the run's training says, one line for each number."""
+    rows = [(label(name), _number(name, value)) for name, value in evaluation.training.items()]
     return TextTable("Its training", ("", ""), rows)
 
 
 def _average(evaluation: Evaluation, name: str) -> str:
+    if name not in evaluation.metrics:
+        return ""
     interval = evaluation.intervals.get(name)
     mean = f"{evaluation.metrics[name]:.4f}"
     return f"{mean} [{interval.low:.4f}, {interval.high:.4f}]" if interval else mean
@@ -83,10 +66,10 @@ def _runs(comparison: Comparison) -> TextTable:
     means = [f"mean_loss_over_{axis}" for axis in AXES]
     rest = ["aul_steps", "steps", "examples_per_second", "peak_bytes"]
     settings = [dict(part.split("=", 1) for part in text.split()) for text in frame["settings"]]
-    # A column a run: there are more measures than a terminal has room for, and seldom more than a few runs.
+    # One column per run: a terminal has no room for as many columns as there are measures.
     rows = [(name, *(own[name] for own in settings)) for name in settings[0]]
     names = ["seed", *measures, *means, *rest]
-    rows += [(name.replace("_", " "), *(_number(name, value) for value in frame[name])) for name in names]
+    rows += [(label(name), *(_number(name, value) for value in frame[name])) for name in names]
     ends = ", ".join(f"{comparison.horizons[axis]:{_ENDS[axis]}} {axis}" for axis in AXES)
     return TextTable(f"Runs; mean losses up to {ends}", ("", *frame["run"]), rows)
 
@@ -97,7 +80,7 @@ def _users(frame: pl.DataFrame) -> TextTable:
             row["run"],
             row["metric"],
             f"{row['difference']:+.4f}",
-            f"{row['low']:+.4f} to {row['high']:+.4f}",
+            as_range(row["low"], row["high"], "+.4f"),
             _p_value(row["p_value"]),
         )
         for row in frame.iter_rows(named=True)
@@ -110,11 +93,11 @@ def _users(frame: pl.DataFrame) -> TextTable:
 def _seeds(frame: pl.DataFrame) -> TextTable:
     rows = []
     for row in frame.iter_rows(named=True):
-        spread = "" if row["low"] is None else f"{row['low']:.4f} to {row['high']:.4f}"
+        spread = "" if row["low"] is None else as_range(row["low"], row["high"])
         difference, between, p = "", "", ""
         if row["difference"] is not None:
             difference, p = f"{row['difference']:+.4f}", _p_value(row["p_value"])
-            between = f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}"
+            between = as_range(row["difference_low"], row["difference_high"], "+.4f")
         group = row["settings"] or row["group"]
         seeds = f"{row['seeds']}"
         rows.append((group, row["metric"], seeds, f"{row['mean']:.4f}", spread, difference, between, p))
@@ -123,17 +106,13 @@ def _seeds(frame: pl.DataFrame) -> TextTable:
     return TextTable("Over seeds; differences to the first group, paired by seed", columns, rows, 2)
 
 
-def _number(name: str, value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
     if name == "peak_bytes":
-        return f"{value / 2**20:,.0f} MiB"
+        return format_bytes(value)
     return f"{value:{_FORMATS.get(name, '.4f')}}"
 
 
 def _p_value(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
-
-
-def _escaped(cells: Iterable[str]) -> list[str]:
-    return [cell.replace("|", "\\|") for cell in cells]

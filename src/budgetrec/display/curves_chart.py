@@ -5,11 +5,9 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
+from budgetrec.display.charts import AXIS_TITLES, arranged
+from budgetrec.display.colours import GREY, curve_colours
 from budgetrec.evaluation.curves import AXES
-
-# Okabe and Ito's colours, told apart with any kind of colour vision; more runs than these share them.
-_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
-_TITLES = {"steps": "steps", "examples": "sequences seen", "seconds": "training seconds"}
 
 
 def draw_curves(curves: pl.DataFrame, horizons: Mapping[str, float]) -> alt.TopLevelMixin:
@@ -18,7 +16,7 @@ def draw_curves(curves: pl.DataFrame, horizons: Mapping[str, float]) -> alt.TopL
     colour = alt.Color(
         "run:N",
         sort=names,
-        scale=alt.Scale(domain=names, range=[_COLOURS[i % len(_COLOURS)] for i in range(len(names))]),
+        scale=alt.Scale(domain=names, range=curve_colours(len(names))),
         title=None,
     )
     frame = curves.rename({"ndcg@10": "ndcg"})
@@ -27,13 +25,9 @@ def draw_curves(curves: pl.DataFrame, horizons: Mapping[str, float]) -> alt.TopL
         for measure, title in (("val_loss", "validation loss"), ("ndcg", "validation NDCG@10"))
         for axis in AXES
     ]
-    chart: alt.TopLevelMixin = (
-        alt.concat(*charts, columns=len(AXES))
-        .properties(title="Learning curves; dashed: as far as all runs go")
-        .configure_legend(orient="bottom", labelFontSize=12, columns=4, labelLimit=300)
-        .configure_title(fontSize=14, anchor="start")
-    )
-    return chart
+    chart = alt.concat(*charts, columns=len(AXES))
+    chart = chart.properties(title="Learning curves; dashed: as far as all runs go")
+    return arranged(chart, title_size=14, label_size=12, columns=4)
 
 
 def _panel(
@@ -43,7 +37,7 @@ def _panel(
         alt.Chart(frame)
         .mark_line(strokeWidth=2, point={"size": 20})
         .encode(
-            x=alt.X(f"{AXES[axis]}:Q", title=_TITLES[axis], axis=alt.Axis(tickCount=5)),
+            x=alt.X(f"{AXES[axis]}:Q", title=AXIS_TITLES[axis], axis=alt.Axis(tickCount=5)),
             y=alt.Y(f"{measure}:Q", title=title, scale=alt.Scale(zero=False)),
             color=colour,
             tooltip=["run:N", f"{AXES[axis]}:Q", f"{measure}:Q"],
@@ -51,7 +45,7 @@ def _panel(
     )
     rule = (
         alt.Chart(pl.DataFrame({AXES[axis]: [horizon]}))
-        .mark_rule(strokeDash=[4, 4], color="#999999")
+        .mark_rule(strokeDash=[4, 4], color=GREY)
         .encode(x=f"{AXES[axis]}:Q")
     )
     return alt.layer(rule, line).properties(width=260, height=200)

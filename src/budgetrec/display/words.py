@@ -1,7 +1,30 @@
-"""Numbers as a reader wants them: bytes, durations, and four figures of anything else."""
+"""How shell, page and study write numbers, and what they call parts of memory and sources of noise."""
 
 import math
-from typing import Any
+
+# The parts of memory by their names in a plan, in the order in which they are shown.
+MEMORY_NAMES = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer_state": "optimiser state",
+    "encoder": "encoder",
+    "rows": "gathered rows",
+    "logits": "logits",
+    "workspace": "workspace",
+}
+# The sources of noise, likewise.
+NOISE_NAMES = {
+    "example": "which sequences are drawn",
+    "shared_class": "negatives that targets share",
+    "target_class": "negatives of a target",
+    "bias": "bias of sampling",
+}
+# Who shares a set of negatives.
+SHARING_NAMES = {
+    "batch": "one set for the batch",
+    "sequence": "one set per sequence",
+    "target": "one set per target",
+}
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -34,6 +57,24 @@ def as_seconds(seconds: float) -> str:
     return f"{int(seconds) // 3600:,} h {int(seconds) % 3600 // 60} min"
 
 
+def as_step_seconds(seconds: float) -> str:
+    """Return how long a step takes, to a tenth of a millisecond: plans can differ by as little.
+
+    >>> as_step_seconds(0.0123), as_step_seconds(2.5)
+    ('12.3 ms', '2.5 s')
+    """
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+
+
+def as_range(low: float, high: float, form: str = ".4f") -> str:
+    """Return the two ends of an interval.
+
+    >>> as_range(-0.5, 1), as_range(-0.5, 1, "+.1f")
+    ('-0.5000 to 1.0000', '-0.5 to +1.0')
+    """
+    return f"{low:{form}} to {high:{form}}"
+
+
 def as_number(value: float) -> str:
     """Return a whole number with commas, another with four figures.
 
@@ -54,7 +95,7 @@ def as_share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 or share == 0 else f"{share:.1%}"
 
 
-def as_text(name: str, value: Any) -> str:
+def as_text(name: str, value: object) -> str:
     """Return any setting as text, by what its name says of its unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"

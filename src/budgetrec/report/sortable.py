@@ -1,14 +1,13 @@
 """Tables that a reader can sort: every cell has its text and the value it is sorted by."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from budgetrec.display.tables import StudyTable
-from budgetrec.report.words import as_text, label
+from budgetrec.display.words import as_text, label
 
 # A longer table is shown by a sample: it is read in its file.
 _MOST_ROWS, _SAMPLE_ROWS = 200, 20
@@ -43,23 +42,30 @@ class Table:
     num_rows: int = 0  # of which `rows` may be the first
 
 
-def number_cell(name: str, value: Any) -> Cell:
-    """Return a number with its text; nothing for none."""
-    return Cell("", None) if value is None else Cell(as_text(name, value), value)
+def value_cell(name: str, value: object, *, numeric: bool = True) -> Cell:
+    """Return a value as text, by which numbers are sorted too; nothing for None."""
+    if value is None:
+        return Cell("")
+    return Cell(as_text(name, value), value if numeric and isinstance(value, int | float) else None)
 
 
 def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Table:
     """Return a frame as a table, a few rows of a long one; `source` says where all of them are."""
-    columns = [Column(label(name), kind.is_numeric()) for name, kind in frame.schema.items()]
-    shown = frame.head(_num_shown(len(frame)))
-    rows = [
-        [
-            _cell(name, value, column.numeric)
-            for name, value, column in zip(frame.columns, row, columns, strict=True)
-        ]
-        for row in shown.iter_rows()
-    ]
-    return Table(columns, rows, title, _note(len(frame), source), len(frame))
+    numeric = {name: kind.is_numeric() for name, kind in frame.schema.items()}
+    shown = frame.head(_num_shown(len(frame))).iter_rows(named=True)
+    return replace(_table(shown, numeric, title), note=_note(len(frame), source), num_rows=len(frame))
+
+
+def records_table(records: Sequence[Mapping[str, object]], *, title: str = "") -> Table:
+    """Return records as a table, a column for each key that any of them has."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return _table(records, {name: is_numeric(records, name) for name in names}, title)
+
+
+def is_numeric(records: Iterable[Mapping[str, object]], name: str) -> bool:
+    """Say whether all that records have under a name are numbers."""
+    values = [record[name] for record in records if record.get(name) is not None]
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def written_table(table: StudyTable, *, title: str, source: str) -> Table:
@@ -85,31 +91,8 @@ def leading_number(text: str) -> float | None:
     return float(found[0].replace(",", "")) if found else None
 
 
-def _num_shown(num_rows: int) -> int:
-    return num_rows if num_rows <= _MOST_ROWS else _SAMPLE_ROWS
-
-
-def _note(num_rows: int, source: str) -> str:
-    if _num_shown(num_rows) == num_rows:
-        return ""
-    where = f"; all are in {source}." if source else "."
-    return f"The first {_num_shown(num_rows):,} of {num_rows:,} rows{where}"
-
-
-def records_table(records: Iterable[dict[str, Any]], *, title: str = "") -> Table:
-    """Return records as a table, a column for each key that any of them has."""
-    records = list(records)
-    names = list(dict.fromkeys(name for record in records for name in record))
-    numeric = {
-        name: all(_is_number(record[name]) for record in records if record.get(name) is not None)
-        for name in names
-    }
-    rows = [[_cell(name, record.get(name), numeric[name]) for name in names] for record in records]
-    return Table([Column(label(name), numeric[name]) for name in names], rows, title)
-
-
-def setting_pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return settings as names and texts, those of a table inside with its name before theirs."""
+def setting_pairs(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return settings as names and texts; those of an inner table have its name before theirs."""
     pairs = []
     for name, value in values.items():
         if isinstance(value, dict):
@@ -119,13 +102,21 @@ def setting_pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _table(records: Iterable[Mapping[str, object]], numeric: Mapping[str, bool], title: str) -> Table:
+    columns = [Column(label(name), each) for name, each in numeric.items()]
+    rows = [
+        [value_cell(name, record.get(name), numeric=each) for name, each in numeric.items()]
+        for record in records
+    ]
+    return Table(columns, rows, title)
 
 
-def _cell(name: str, value: Any, numeric: bool) -> Cell:
-    if value is None:
-        return Cell("")
-    if numeric:
-        return number_cell(name, value)
-    return Cell(value if isinstance(value, str) else as_text(name, value))
+def _num_shown(num_rows: int) -> int:
+    return num_rows if num_rows <= _MOST_ROWS else _SAMPLE_ROWS
+
+
+def _note(num_rows: int, source: str) -> str:
+    if _num_shown(num_rows) == num_rows:
+        return ""
+    where = f"; all are in {source}." if source else "."
+    return f"The first {_num_shown(num_rows):,} of {num_rows:,} rows{where}"

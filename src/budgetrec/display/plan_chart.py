@@ -4,36 +4,25 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from budgetrec.display.colours import BLUE, ORANGE
+from budgetrec.display.plan_text import scores_every_item
 from budgetrec.planner.kinds import Kind
-from budgetrec.planner.making import Planned
+from budgetrec.planner.record import Plan
 from budgetrec.planner.search import Search, uncut
 from budgetrec.units import format_bytes
 
 _STEPS = 48
 _OVERLAP, _ROOM = 1.02, 1.15
-_BLUE, _ORANGE = "#0072B2", "#D55E00"
+_OURS, _PAPERS = "this plan", "the paper's n = k"
 
 
-def draw_plan(planned: Planned) -> alt.TopLevelMixin:
+def draw_plan(plan: Plan, search: Search) -> alt.TopLevelMixin:
     """Draw the law's noise for the way of sharing that was chosen, over all batch sizes and negatives."""
-    plan, search = planned.plan, planned.search
-    kind = Kind(
-        objective="sampled-softmax" if plan.objective == "full-softmax" else plan.objective,
-        sharing=plan.sharing,
-        lean=plan.lean,
-        table_updates=plan.table_updates,
-        micro_batches=plan.micro_batches,
-    )
+    kind = _drawn_kind(plan)
     n_edges = _edges(search.max_batch_size)
     k_edges = _edges(max(search.num_items - 1, 2))
-    x = alt.X(
-        "n:Q",
-        title="sequences a step n",
-        scale=alt.Scale(type="log", base=2, domain=_ends(n_edges), nice=False),
-    )
-    y = alt.Y(
-        "k:Q", title="negatives k", scale=alt.Scale(type="log", base=2, domain=_ends(k_edges), nice=False)
-    )
+    x = alt.X("n:Q", title="sequences a step n", scale=_scale(n_edges))
+    y = alt.Y("k:Q", title="negatives k", scale=_scale(k_edges))
     surface = (
         alt.Chart(_surface(search, kind, n_edges, k_edges))
         .mark_rect()
@@ -48,29 +37,20 @@ def draw_plan(planned: Planned) -> alt.TopLevelMixin:
     layers: list[alt.Chart] = [surface]
     edge = _edge(search, kind, n_edges) if uncut(kind) in search.bytes else pl.DataFrame()
     if len(edge):
-        layers.append(alt.Chart(edge).mark_line(color=_ORANGE, strokeWidth=2).encode(x=x, y=y))
-    points = [{"n": plan.batch_size, "k": min(plan.num_negatives, search.num_items - 1), "what": "this plan"}]
+        layers.append(alt.Chart(edge).mark_line(color=ORANGE, strokeWidth=2).encode(x=x, y=y))
+    points = [{"n": plan.batch_size, "k": min(plan.num_negatives, search.num_items - 1), "what": _OURS}]
     points += [
         {"n": each.batch_size, "k": each.num_negatives, "what": each.name}
         for each in plan.candidates
-        if each.name == "the paper's n = k"
+        if each.name == _PAPERS
     ]
-    marked = alt.Chart(pl.DataFrame(points))
-    layers.append(
-        marked.mark_point(filled=True, size=110, opacity=1).encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "what:N",
-                scale=alt.Scale(domain=["this plan", "the paper's n = k"], range=[_BLUE, _ORANGE]),
-                title="",
-            ),
-        )
-    )
+    colours = alt.Color("what:N", scale=alt.Scale(domain=[_OURS, _PAPERS], range=[BLUE, ORANGE]), title="")
+    marked = alt.Chart(pl.DataFrame(points)).mark_point(filled=True, size=110, opacity=1)
+    layers.append(marked.encode(x=x, y=y, color=colours))
     budget = format_bytes(plan.budget_bytes)
     fits = f"the line is where {budget} end" if len(edge) else f"all of it fits {budget}"
     title = f"Noise of a step, {kind.describe()}; {fits}"
-    if plan.objective == "full-softmax":
+    if scores_every_item(plan):
         title = f"Noise of a step with drawn negatives; at the top all {search.num_items:,} items are scored"
     chart: alt.TopLevelMixin = (
         alt.layer(*layers).resolve_scale(color="independent").properties(width=420, height=320, title=title)
@@ -78,12 +58,24 @@ def draw_plan(planned: Planned) -> alt.TopLevelMixin:
     return chart
 
 
+def _drawn_kind(plan: Plan) -> Kind:
+    """Return the way to take a step whose noise is drawn: the plan's, or its like with drawn negatives."""
+    return Kind(
+        objective="sampled-softmax" if scores_every_item(plan) else plan.objective,
+        sharing=plan.sharing,
+        lean=plan.lean,
+        table_updates=plan.table_updates,
+        micro_batches=plan.micro_batches,
+    )
+
+
 def _edges(most: int) -> np.ndarray:
     return np.geomspace(1, max(most, 2), _STEPS + 1)
 
 
-def _ends(edges: np.ndarray) -> list[float]:
-    return [float(edges[0]) / _ROOM, float(edges[-1]) * _ROOM]
+def _scale(edges: np.ndarray) -> alt.Scale:
+    ends = [float(edges[0]) / _ROOM, float(edges[-1]) * _ROOM]
+    return alt.Scale(type="log", base=2, domain=ends, nice=False)
 
 
 def _surface(search: Search, kind: Kind, n_edges: np.ndarray, k_edges: np.ndarray) -> pl.DataFrame:

@@ -2,18 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
+from budgetrec.display.curves_chart import draw_curves
+from budgetrec.display.evaluation_text import comparison_tables, how_measured
 from budgetrec.evaluation.compare import Comparison
-from budgetrec.evaluation.figures import draw_curves
-from budgetrec.evaluation.tables import comparison_tables, how_measured
 
 MARKER = "comparison.json"
 FILES = (MARKER, "*.csv", "*.md", "*.svg", "*.html")  # what a comparison writes, and may replace
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> list[str]:
-    """Write JSON, CSV, Markdown and the curves as SVG and as a page that needs no network; give the names."""
+    """Write JSON, CSV, Markdown, and the curves as SVG and as an offline page; return the files' names."""
     document = json.dumps(comparison.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
     texts = {MARKER: document + "\n", "curves.csv": comparison.curves.write_csv()}
     for name in ("runs", "users", "seeds"):
@@ -34,6 +33,6 @@ def write_comparison(folder: Path, comparison: Comparison) -> list[str]:
 class _InsideScript(json.JSONEncoder):
     """Writes JSON that cannot end the script it stands in, whatever a run is called."""
 
-    def encode(self, o: Any) -> str:
+    def encode(self, o: object) -> str:
         """Encode, with a backslash before the slash of every closing tag; JSON reads that the same."""
         return super().encode(o).replace("</", "<\\/")

@@ -1,0 +1,73 @@
+"""A plan as rows of text, for a terminal."""
+
+from budgetrec.display.words import MEMORY_NAMES, NOISE_NAMES, SHARING_NAMES, as_step_seconds
+from budgetrec.planner.record import Candidate, Plan
+from budgetrec.units import format_bytes
+
+_BAR = 24
+
+
+def bar(share: float) -> str:
+    """Draw a share as blocks, in eighths.
+
+    >>> bar(0.5), bar(0.0)
+    ('████████████', '')
+    """
+    eighths = round(min(max(share, 0.0), 1.0) * _BAR * 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + ("▏▎▍▌▋▊▉"[rest - 1] if rest else "")
+
+
+def headline(plan: Plan) -> str:
+    """Return in one sentence what a step is: its sequences, its negatives and how long it takes."""
+    negatives = f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}"
+    drawn = "every item scored" if scores_every_item(plan) else f"{negatives}, {SHARING_NAMES[plan.sharing]}"
+    return (
+        f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {drawn}: "
+        f"about {as_step_seconds(plan.step_seconds)} a step."
+    )
+
+
+def scores_every_item(plan: Plan) -> bool:
+    """Say whether a step scores every item, so that no negatives are drawn."""
+    return plan.objective == "full-softmax"
+
+
+def memory_rows(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return name, bytes and bar of each part, then the total against the budget."""
+    rows = [
+        (words, format_bytes(plan.parts[name]), bar(plan.parts[name] / plan.budget_bytes))
+        for name, words in MEMORY_NAMES.items()
+    ]
+    share = plan.predicted_bytes / plan.budget_bytes
+    budget = f"{bar(share)} {share:.0%} of {format_bytes(plan.budget_bytes)}"
+    return [*rows, ("all", format_bytes(plan.predicted_bytes), budget)]
+
+
+def noise_rows(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return name, value and bar of each source of noise."""
+    total = plan.total_noise
+    return [
+        (words, f"{plan.noise[name]:.3g}", bar(plan.noise[name] / total if total else 0.0))
+        for name, words in NOISE_NAMES.items()
+    ]
+
+
+def candidate_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return the plan and those that lost: n, k, bytes, noise, seconds, score and why."""
+    ours = _costs(plan, plan.total_noise)
+    rows: list[tuple[str, ...]] = [("this plan", *ours, "1.00", "")]
+    for each in plan.candidates:
+        score = f"{each.score:.2f}" if each.score < 100 else f"{each.score:,.0f}"
+        rows.append((each.name, *_costs(each, each.noise), score, each.why))
+    return rows
+
+
+def _costs(each: Plan | Candidate, noise: float) -> tuple[str, ...]:
+    return (
+        f"{each.batch_size:,}",
+        f"{each.num_negatives:,}",
+        format_bytes(each.predicted_bytes),
+        f"{noise:.3g}",
+        as_step_seconds(each.step_seconds),
+    )
