@@ -19,7 +19,8 @@ from budgetrec.memory.budget import release_memory
 from budgetrec.planner.kinds import PLANNED
 from budgetrec.planner.making import Planned, plan_with_search
 from budgetrec.report import write_report
-from budgetrec.runs.run import FILES, Run
+from budgetrec.runs.layout import FILES
+from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.loop import train
 from budgetrec.training.tracking import Watcher

@@ -30,10 +30,11 @@ from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
 from budgetrec.objectives.full_softmax import in_tiles
 from budgetrec.objectives.scoring import BLOCK_BYTES as DRAWN_BLOCK_BYTES
 from budgetrec.optimizers import make_optimizers
-from budgetrec.ranking.ranks import ENCODED_AT_ONCE
+from budgetrec.ranking.histories import ENCODED_AT_ONCE
 from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS
+from budgetrec.ranking.view import scoring_view
 from budgetrec.samplers import Popularity
-from budgetrec.settings.build import build_model, build_objective, scoring_view
+from budgetrec.settings.build import build_model, build_objective
 from budgetrec.settings.sections import OptimizerConfig, RunConfig
 from budgetrec.stepping.gradients import CPU_POSITIONS, Objective, gather_in_place
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from budgetrec.errors import DataError
-from budgetrec.report.records import number
 from budgetrec.report.tables import Table, records_table, setting_pairs
 from budgetrec.report.words import as_bytes, as_number, as_seconds, as_share, as_text, label
+from budgetrec.runs.documents import number
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices

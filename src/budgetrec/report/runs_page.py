@@ -8,11 +8,13 @@ import polars as pl
 from budgetrec.evaluation.compare import TESTED, varied_settings
 from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.intervals import compare_users
+from budgetrec.report.cells import QUALITY, mean_cell
 from budgetrec.report.charts import Panel, Switch, colour, curve, curves_chart
 from budgetrec.report.page import Chart, render
-from budgetrec.report.records import QUALITY, RunRecord, mean_cell, peak_bytes, read_users
 from budgetrec.report.tables import Cell, Column, Table, number_cell
 from budgetrec.report.words import as_number, as_seconds, as_text, label
+from budgetrec.runs.layout import evaluation_summary
+from budgetrec.runs.record import RunRecord, peak_bytes, read_users
 
 _PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
 
@@ -69,7 +71,7 @@ def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
             cells.append(
                 number_cell(name, value) if numeric else Cell("" if value is None else as_text(name, value))
             )
-        test, source = run.evaluations.get("test", {}), run.folder / "evaluation-test.json"
+        test, source = run.evaluations.get("test", {}), run.folder / evaluation_summary("test")
         cells += [mean_cell(test, name, source) for name in (QUALITY, "test_loss")]
         rows.append([*cells, *_training_cells(run, horizons)])
     return Table(columns, rows)

@@ -27,6 +27,7 @@ from budgetrec.planner.kinds import Kind
 from budgetrec.planner.making import Data, Planner, probe_noise
 from budgetrec.planner.record import Plan
 from budgetrec.ranking.validation import validate
+from budgetrec.ranking.view import scoring_view
 from budgetrec.runs.checkpoint import (
     generator_tensors,
     load_checkpoint,
@@ -36,9 +37,9 @@ from budgetrec.runs.checkpoint import (
     save_checkpoint,
 )
 from budgetrec.runs.environment import write_environment
-from budgetrec.runs.run import BEST, FILES, LAST, METRICS_FILE, PLAN, Run, write_frame, write_run
+from budgetrec.runs.layout import BEST, FILES, LAST, METRICS_FILE, PLAN
+from budgetrec.runs.run import Run, write_frame, write_run
 from budgetrec.samplers import QuadraticKernel
-from budgetrec.settings.build import scoring_view
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.stepper import Stepper, training_device
 from budgetrec.training.tracking import Tracker, Watcher

@@ -8,8 +8,8 @@ import altair as alt
 import polars as pl
 
 from budgetrec.files import write_whole
-from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.runs.environment import write_environment
+from budgetrec.runs.layout import ENVIRONMENT as ENVIRONMENT_FILE
 
 MARKER = "study.json"
 SHOWN = "shown"  # in the marker: title, paragraphs and captions for a page

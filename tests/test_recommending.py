@@ -11,7 +11,7 @@ from budgetrec.data import demo
 from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, DataError
-from budgetrec.recommend import recommend
+from budgetrec.recommending import recommend
 from budgetrec.training.loop import train
 
 
