@@ -189,7 +189,7 @@ def _varied(entries: list[_Entry]) -> list[str]:
     return varied_settings([entry.settings for entry in entries])
 
 
-def varied_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def varied_settings(settings: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the settings in which any two runs differ."""
     names = dict.fromkeys(name for own in settings for name in own)
     return [name for name in names if len({repr(own.get(name)) for own in settings}) > 1]
