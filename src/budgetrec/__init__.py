@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from budgetrec.fitting import fit
     from budgetrec.objectives import SampledSoftmax
     from budgetrec.planner import Plan, plan
-    from budgetrec.recommend import recommend
+    from budgetrec.recommending import recommend
     from budgetrec.runs.run import Run
     from budgetrec.training.loop import resume, train
 
@@ -68,7 +68,7 @@ _HOMES = {
     "fit": "budgetrec.fitting",
     "plan": "budgetrec.planner",
     "prepare": "budgetrec.data.prepare",
-    "recommend": "budgetrec.recommend",
+    "recommend": "budgetrec.recommending",
     "resume": "budgetrec.training.loop",
     "train": "budgetrec.training.loop",
 }

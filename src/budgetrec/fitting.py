@@ -20,7 +20,8 @@ from budgetrec.planner.following import train
 from budgetrec.planner.planning import make_request, plan_with_search
 from budgetrec.planner.request import PlanOptions
 from budgetrec.report import write_report
-from budgetrec.runs.run import FILES, Run
+from budgetrec.runs.layout import FILES
+from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.tracking import Watcher
 

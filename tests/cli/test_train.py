@@ -31,6 +31,7 @@ def test_from_a_dataset_to_metrics(budgetrec, data, tmp_path):
     assert answer.err.count("val loss") == 3
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "run.toml",
+        "items.parquet",
         "metrics.parquet",
         "checkpoint",
         "environment.json",

@@ -11,7 +11,7 @@ from budgetrec.errors import ArgumentError, TrainingError
 from budgetrec.memory.budget import MemoryWatch
 from budgetrec.planner import plan
 from budgetrec.runs.checkpoint import load_checkpoint
-from budgetrec.runs.run import LAST
+from budgetrec.runs.layout import LAST
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.stepper import Stepper
 from budgetrec.training.loop import resume, train

@@ -22,7 +22,8 @@ from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.ranking.metrics import ndcg
 from budgetrec.ranking.ranks import rank_targets
 from budgetrec.runs.checkpoint import load_checkpoint, save_checkpoint
-from budgetrec.runs.run import BEST, LAST, Run
+from budgetrec.runs.layout import BEST, LAST
+from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.loop import resume, train
 

@@ -38,14 +38,14 @@ def recommend(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Return each user the items that the best weights of a run score highest after all the user has had."""
+    """List the items that the best weights of a run score highest after all that each user has had."""
     if output is not None and output.suffix.lower() not in (".parquet", ".csv"):
         raise ArgumentError(f"{output} is neither .parquet nor .csv. Name it as one of them.")
     if output is not None and output.exists():
         raise ArgumentError(f"{output} exists already. Pass another name.")
     if output is None and users is None:
         raise ArgumentError("a list for every user is long. Pass --output FILE, or some --users.")
-    from budgetrec.recommend import recommend as recommend_items
+    from budgetrec.recommending import recommend as recommend_items
 
     with stages() as report:
         report("ranking items")

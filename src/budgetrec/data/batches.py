@@ -137,7 +137,7 @@ def history_batches(
 ) -> Iterator[HistoryBatch]:
     """Return the last `max_length` items before each target, shortest histories first."""
     for rows, ids, mask in windows_before(
-        dataset, targets.begins, targets.places, batch_size=batch_size, max_length=max_length
+        dataset.items, targets.begins, targets.places, batch_size=batch_size, max_length=max_length
     ):
         yield HistoryBatch(
             ids,
@@ -149,7 +149,7 @@ def history_batches(
 
 
 def windows_before(
-    dataset: Dataset,
+    items: NDArray[np.int32],
     begins: NDArray[np.int64],
     ends: NDArray[np.int64],
     *,
@@ -166,7 +166,7 @@ def windows_before(
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         width = int(lengths[rows].max())
-        ids = _gather(dataset.items, ends[rows] - lengths[rows], width)
+        ids = _gather(items, ends[rows] - lengths[rows], width)
         mask = np.arange(width) < lengths[rows][:, None]
         yield rows, torch.from_numpy((ids * mask).astype(np.int64)), torch.from_numpy(mask)
 

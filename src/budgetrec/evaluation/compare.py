@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError
@@ -38,7 +39,7 @@ class Comparison:
     seeds: pl.DataFrame
     curves: pl.DataFrame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the tables for JSON."""
         return {
             "part": self.part,
@@ -63,7 +64,7 @@ class _Entry:
     metrics: pl.DataFrame
     evaluation: Evaluation
 
-    def values(self, metric: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def values(self, metric: str) -> NDArray[np.float64]:
         """Return the per-user values of a metric."""
         column = "loss" if metric == LOSSES[self.evaluation.part] else metric
         return self.evaluation.per_user[column].to_numpy()
@@ -117,8 +118,14 @@ def _check_each_once(folders: list[Path]) -> None:
             raise ArgumentError(f"{folders[place]} is given twice. Pass each run once.")
 
 
-def _enter(run: Run, *, report: Callable[[str], None], **settings: Any) -> _Entry:
-    evaluation = evaluate(run, report=lambda stage: report(f"{run.name}: {stage}"), **settings)
+def _enter(run: Run, *, part: str, keep_seen: bool, seed: int, report: Callable[[str], None]) -> _Entry:
+    evaluation = evaluate(
+        run,
+        part=part,
+        keep_seen=keep_seen,
+        seed=seed,
+        report=lambda stage: report(f"{run.name}: {stage}"),
+    )
     flat = {
         key: value
         for section in run.config.to_dict().values()
@@ -127,8 +134,15 @@ def _enter(run: Run, *, report: Callable[[str], None], **settings: Any) -> _Entr
     }
     if run.features is not None:
         flat["item_features"] = features_hash(run.features)[:8]
-    identity = run.dataset.identity
-    return _Entry(run.name, run.folder, run.config.training.seed, flat, identity, run.metrics, evaluation)
+    return _Entry(
+        name=run.name,
+        folder=run.folder,
+        seed=run.config.training.seed,
+        settings=flat,
+        dataset=run.source.identity,
+        metrics=run.metrics,
+        evaluation=evaluation,
+    )
 
 
 def _check_same_data(first: _Entry, other: _Entry) -> None:
@@ -175,7 +189,7 @@ def _varied(entries: list[_Entry]) -> list[str]:
     return varied_settings([entry.settings for entry in entries])
 
 
-def varied_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def varied_settings(settings: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the settings in which any two runs differ."""
     names = dict.fromkeys(name for own in settings for name in own)
     return [name for name in names if len({repr(own.get(name)) for own in settings}) > 1]

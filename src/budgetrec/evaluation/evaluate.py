@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -12,12 +11,12 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.curves import summarise_curve
 from budgetrec.evaluation.intervals import Interval, bootstrap_intervals
-from budgetrec.files import write_parquet, write_whole
+from budgetrec.files import write_whole
 from budgetrec.ranking.metrics import check_cutoffs, list_metrics, per_user
 from budgetrec.ranking.ranks import Ranking, rank_targets
-from budgetrec.runs.run import Run
+from budgetrec.runs.layout import PARTS, evaluation_summary, evaluation_users
+from budgetrec.runs.run import Run, write_frame
 
-PARTS = ("test", "validation")
 CUTOFFS = (5, 10, 20)
 # What the average loss of a part is called.
 LOSSES = {"test": "test_loss", "validation": "val_loss"}
@@ -27,9 +26,15 @@ LOSSES = {"test": "test_loss", "validation": "val_loss"}
 class Evaluation:
     """How good a run is on one part of its dataset.
 
-    `metrics` are averages over users (and `coverage@k`, which has none), `intervals` where they lie with 95%
-    confidence, `training` what the run's own rows say, and `per_user` has a row for each user: `user`, `item`
-    (what was held out), `rank`, `loss` and every metric.
+    - `run`: what its folder is called.
+    - `part`: `test` or `validation`, what was held out.
+    - `keep_seen`: whether the items of a user's history were ranked too.
+    - `cutoffs`: the lengths of the lists that were judged, shortest first.
+    - `num_users`, `num_items`: how many users had an item held out, and how many items it was ranked among.
+    - `metrics`: averages over users by name, and `coverage@k`, which is one number for all of them.
+    - `intervals`: where each average lies with 95% confidence.
+    - `training`: what the run's own rows say, such as its last `val_loss`, its areas and its speed.
+    - `per_user`: a row for each user: `user`, `item` (what was held out), `rank`, `loss` and every metric.
     """
 
     run: str
@@ -43,7 +48,7 @@ class Evaluation:
     training: dict[str, float | int | None]
     per_user: pl.DataFrame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return everything but the table of users, for JSON."""
         return {
             "run": self.run,
@@ -60,9 +65,9 @@ class Evaluation:
 
     def save(self, folder: Path, *, users: Path | None = None) -> tuple[Path, Path]:
         """Write `evaluation-PART.json` and `evaluation-PART.parquet` (or `users`), each whole or not."""
-        summary = folder / f"evaluation-{self.part}.json"
-        users = users or folder / f"evaluation-{self.part}.parquet"
-        write_whole(users, lambda path: write_parquet(self.per_user, path))
+        summary = folder / evaluation_summary(self.part)
+        users = users or folder / evaluation_users(self.part)
+        write_frame(users, self.per_user)
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         write_whole(summary, lambda path: path.write_text(text, "utf-8"))
         return summary, users

@@ -9,7 +9,7 @@ import torch
 from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.timeline import Timeline, record
-from budgetrec.ranking.ranks import NextItemModel, evaluating
+from budgetrec.ranking.histories import NextItemModel, evaluating
 from budgetrec.ranking.scorer import tile_shape
 
 # What histories of many widths leave in the heap, in activations of the widest whose tensors lie there:

@@ -25,9 +25,10 @@ from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
 from budgetrec.objectives.specification import Objective
 from budgetrec.optimizers import make_optimizers
-from budgetrec.ranking.ranks import ENCODED_AT_ONCE
+from budgetrec.ranking.histories import ENCODED_AT_ONCE
 from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS
-from budgetrec.settings.build import build_model, build_objective, build_sampler, scoring_view
+from budgetrec.ranking.view import scoring_view
+from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import OptimizerConfig, RunConfig
 from budgetrec.stepping.gradients import CPU_POSITIONS, gather_in_place
 

@@ -18,7 +18,7 @@ from budgetrec.probe.curves import measure_curves
 from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading
 from budgetrec.probe.products import Products, sum_products
 from budgetrec.probe.sample import TargetSample, draw_targets
-from budgetrec.ranking.ranks import evaluating
+from budgetrec.ranking.histories import evaluating
 from budgetrec.theory.noise import NoiseConstants
 
 _TITLES = {

@@ -16,7 +16,6 @@ Averages over users are the published figures.
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from budgetrec.ranking.ranks import Ranking
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Lists = NDArray[np.int32] | NDArray[np.int64]  # of items, a row for each user
 
 _BLOCK_INTERACTIONS = 2**20
 
@@ -76,7 +76,7 @@ def per_user(ranks: Ints, cutoffs: Sequence[int]) -> dict[str, Floats]:
     return values | {"mrr": mrr(ranks)}
 
 
-def coverage(lists: NDArray[np.integer[Any]], num_items: int) -> float:
+def coverage(lists: Lists, num_items: int) -> float:
     """Return the share of the catalogue that stands in any list; places of -1 are empty.
 
     >>> coverage(np.array([[0, 1], [1, -1]]), num_items=4)
@@ -88,7 +88,7 @@ def coverage(lists: NDArray[np.integer[Any]], num_items: int) -> float:
     return float(np.count_nonzero(shown) / num_items)
 
 
-def surprisal(lists: NDArray[np.integer[Any]], item_surprisals: Floats) -> Floats:
+def surprisal(lists: Lists, item_surprisals: Floats) -> Floats:
     """Average the surprisal of the items of each list; places of -1 are empty."""
     padded = np.append(item_surprisals, 0.0)  # which -1 finds
     parts = [
@@ -141,7 +141,7 @@ def _blocks_of_users(lengths: Ints) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(starts)]
 
 
-def _blocks_of_rows(lists: NDArray[np.integer[Any]]) -> list[NDArray[np.integer[Any]]]:
+def _blocks_of_rows(lists: Lists) -> list[Lists]:
     size = max(1, _BLOCK_INTERACTIONS // max(lists.shape[1], 1))
     return [lists[start : start + size] for start in range(0, max(len(lists), 1), size)]
 

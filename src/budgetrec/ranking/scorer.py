@@ -1,4 +1,4 @@
-"""Score a block of users against all items, a tile of items at a time, and rank their targets.
+"""Score a block of users against a tile of items at a time: the ranks of their targets, their best items.
 
 Two buffers of a bounded size serve all blocks, so users x items never stands in memory.
 """
@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError, NotFiniteError
 
 BLOCK_BYTES = 64 * 2**20
@@ -35,15 +34,6 @@ class SeenPairs:
     def none(cls) -> "SeenPairs":
         """Leave nothing out."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int32))
-
-    @classmethod
-    def seen(cls, dataset: Dataset, targets: Targets, rows: NDArray[np.int64]) -> "SeenPairs":
-        """Leave out all that stands before each of the targets `rows`."""
-        begins, places = targets.begins[rows], targets.places[rows]
-        lengths = places - begins
-        first = np.cumsum(lengths) - lengths
-        within = np.arange(lengths.sum()) + np.repeat(begins - first, lengths)
-        return cls(np.repeat(np.arange(len(rows)), lengths), np.asarray(dataset.items)[within])
 
     def sorted_by_item(self) -> "SeenPairs":
         """Order pairs so that those of a tile follow each other."""
@@ -94,18 +84,16 @@ class Scorer:
             twice = self.rank(states.expand(2, -1), targets.expand(2), seen)
             return RankedBlock(twice.ranks[:1], twice.losses[:1], twice.lists[:1])
         count = len(states)
-        shape = (count, self.width)
-        scores = self._scores[: count * self.width].view(shape)
-        scratch = self._scratch[: count * self.width].view(shape)
+        scores, scratch = self._rows_of(self._scores, count), self._rows_of(self._scratch, count)
         own = self._own_scores(states, targets, scores)
         tied = own - self._rounding(states, targets)
         if not self._whole:
             seen = seen.sorted_by_item()
         ranks = torch.zeros(count, dtype=torch.int64, device=states.device)
         log_total = torch.full((count,), -torch.inf, dtype=torch.float64, device=states.device)
-        best = _BestItems(self.list_length, count, states)
+        best = BestItems(self.list_length, count, states)
         for start, skip in self._tiles():
-            if not self._whole:
+            if not self._whole:  # else the scores are there already
                 torch.mm(states, self._table[start : start + self.width].T, out=scores)
             tile, work = scores[:, skip:], scratch[:, skip:]
             log_total = torch.logaddexp(log_total, _log_sum_exp(tile, work))
@@ -116,11 +104,25 @@ class Scorer:
             best.add(tile, start + skip)
         losses = log_total - own[:, 0].double()
         if not torch.isfinite(losses).all():
-            raise NotFiniteError(
-                "the model gives scores that are NaN or infinite, so nothing can be ranked. "
-                "Train with a smaller learning rate or evaluate an earlier checkpoint."
-            )
+            raise _not_finite()
         return RankedBlock(ranks, losses, best.items)
+
+    def top(self, states: Tensor, seen: SeenPairs) -> "BestItems":
+        """Return the best items of at most `block_users` states."""
+        scores = self._rows_of(self._scores, len(states))
+        if not self._whole:
+            seen = seen.sorted_by_item()
+        best = BestItems(self.list_length, len(states), states)
+        for start, skip in self._tiles():
+            torch.mm(states, self._table[start : start + self.width].T, out=scores)
+            if not torch.stack(torch.aminmax(scores)).isfinite().all():  # of which a NaN makes both NaN
+                raise _not_finite()
+            self._leave_out(scores, seen, start)
+            best.add(scores[:, skip:], start + skip)
+        return best
+
+    def _rows_of(self, buffer: Tensor, count: int) -> Tensor:
+        return buffer[: count * self.width].view(count, self.width)
 
     def _rounding(self, states: Tensor, targets: Tensor) -> Tensor:
         """Return how far below a target's score (n, 1) another may be by rounding alone, and still tie."""
@@ -155,12 +157,12 @@ class Scorer:
             scores.view(-1).index_fill_(0, flat.to(scores.device), -torch.inf)
 
 
-class _BestItems:
-    """The best items of each row over the tiles seen so far."""
+class BestItems:
+    """The best `items` (n, length) of each row over the tiles so far, -1 where none is left, and `scores`."""
 
     def __init__(self, length: int, count: int, like: Tensor) -> None:
         self._length = length
-        self._scores = like.new_full((count, length), -torch.inf)
+        self.scores = like.new_full((count, length), -torch.inf)
         self.items = torch.full((count, length), -1, device=like.device)
 
     def add(self, tile: Tensor, start: int) -> None:
@@ -169,7 +171,7 @@ class _BestItems:
             return
         scores, places = tile.topk(min(self._length, tile.shape[1]), dim=1)
         items = (places + start).masked_fill_(scores == -torch.inf, -1)
-        self._scores, chosen = torch.cat([self._scores, scores], 1).topk(self._length, dim=1)
+        self.scores, chosen = torch.cat([self.scores, scores], 1).topk(self._length, dim=1)
         self.items = torch.cat([self.items, items], 1).gather(1, chosen)
 
 
@@ -179,3 +181,10 @@ def _log_sum_exp(scores: Tensor, scratch: Tensor) -> Tensor:
     highest = highest.masked_fill_(highest == -torch.inf, 0.0)
     total = torch.sub(scores, highest, out=scratch).exp_().sum(1)
     return total.double().log() + highest[:, 0].double()
+
+
+def _not_finite() -> NotFiniteError:
+    return NotFiniteError(
+        "the model gives scores that are NaN or infinite, so nothing can be ranked. "
+        "Train with a smaller learning rate or evaluate an earlier checkpoint."
+    )

@@ -4,8 +4,9 @@ import numpy as np
 
 from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError
+from budgetrec.ranking.histories import NextItemModel
 from budgetrec.ranking.metrics import hit_rate, mrr, ndcg
-from budgetrec.ranking.ranks import NextItemModel, rank_targets
+from budgetrec.ranking.ranks import rank_targets
 from budgetrec.ranking.scorer import BLOCK_BYTES
 
 

@@ -15,8 +15,8 @@ from budgetrec.display.words import (
     label,
 )
 from budgetrec.errors import DataError
-from budgetrec.report.records import number
 from budgetrec.report.sortable import Table, records_table, setting_pairs
+from budgetrec.runs.documents import number
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices

@@ -9,22 +9,15 @@ from budgetrec.display.evaluation_text import MEASURES, how_measured
 from budgetrec.display.words import as_bytes, as_number, as_seconds, as_share, as_text, label
 from budgetrec.errors import DataError
 from budgetrec.evaluation.evaluate import LOSSES
+from budgetrec.report.cells import QUALITY, environment_pairs, interval, mean_cell
 from budgetrec.report.charts import Panels, curve, draw_panels
 from budgetrec.report.page import render
 from budgetrec.report.plan_view import view_plan
-from budgetrec.report.records import (
-    PLAN_FILE,
-    QUALITY,
-    RunRecord,
-    command_text,
-    environment_pairs,
-    interval,
-    mean_cell,
-    number,
-    peak_bytes,
-)
 from budgetrec.report.sortable import Cell, Column, Table, frame_table, setting_pairs
-from budgetrec.runs.run import METRICS_FILE
+from budgetrec.runs.documents import number
+from budgetrec.runs.environment import command_text
+from budgetrec.runs.layout import METRICS_FILE, PLAN, evaluation_summary
+from budgetrec.runs.record import RunRecord, peak_bytes
 
 MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
 _PANELS = {
@@ -48,7 +41,7 @@ def run_page(run: RunRecord) -> str:
     peak = peak_bytes(run.metrics)
     plan = None
     if run.plan is not None:
-        plan = view_plan(run.plan, source=run.folder / PLAN_FILE, peak_bytes=peak)
+        plan = view_plan(run.plan, source=run.folder / PLAN, peak_bytes=peak)
     panels = _curves(run.metrics)
     return render(
         "run.html",
@@ -60,7 +53,7 @@ def run_page(run: RunRecord) -> str:
         panels=panels,
         evaluations_taken=frame_table(run.metrics, title="Every evaluation", source=METRICS_FILE),
         evaluations=[
-            (part, _evaluation_table(found, part, run.folder / f"evaluation-{part}.json"), _how(part, found))
+            (part, _evaluation_table(found, part, run.folder / evaluation_summary(part)), _how(part, found))
             for part, found in run.evaluations.items()
         ],
         recommendations=_recommendations(run.recommendations),
@@ -97,7 +90,7 @@ def _subtitle(run: RunRecord) -> str:
 def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
     figures = []
     test = run.evaluations.get("test")
-    source = run.folder / "evaluation-test.json"
+    source = run.folder / evaluation_summary("test")
     if test is not None and (mean := number(test, QUALITY, source)) is not None:
         figures.append(Figure("test NDCG@10", f"{mean:.4f}", interval(test, QUALITY)))
     if len(run.metrics):
@@ -108,7 +101,7 @@ def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
         loss = last["val_loss"]
         figures.append(Figure("validation loss", "" if loss is None else f"{loss:.4f}", "at the last step"))
         if peak is not None:
-            budget = number(run.plan, "budget_bytes", run.folder / PLAN_FILE) if run.plan else None
+            budget = number(run.plan, "budget_bytes", run.folder / PLAN) if run.plan else None
             note = f"{as_share(peak / budget)} of {as_bytes(budget)}" if budget else "no budget given"
             figures.append(Figure("peak memory", as_bytes(peak), note))
         speed = f"{last['examples'] / last['seconds']:,.0f} sequences per second" if last["seconds"] else ""

@@ -8,10 +8,12 @@ from budgetrec.display.words import as_number, as_range, as_seconds, label
 from budgetrec.evaluation.compare import TESTED, varied_settings
 from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.intervals import compare_users
+from budgetrec.report.cells import QUALITY, mean_cell
 from budgetrec.report.charts import Panels, curve, draw_panels
 from budgetrec.report.page import render
-from budgetrec.report.records import QUALITY, RunRecord, mean_cell, peak_bytes, read_users
 from budgetrec.report.sortable import Cell, Column, Table, is_numeric, value_cell
+from budgetrec.runs.layout import evaluation_summary
+from budgetrec.runs.record import RunRecord, peak_bytes, read_users
 
 _PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
 
@@ -58,7 +60,7 @@ def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
     for run, own in zip(runs, flat, strict=True):
         cells = [Cell(run.name)]
         cells += [value_cell(name, own.get(name), numeric=numeric) for name, numeric in varied.items()]
-        test, source = run.evaluations.get("test", {}), run.folder / "evaluation-test.json"
+        test, source = run.evaluations.get("test", {}), run.folder / evaluation_summary("test")
         cells += [mean_cell(test, name, source) for name in (QUALITY, "test_loss")]
         rows.append([*cells, *_training_cells(run, horizons)])
     return Table(columns, rows)

@@ -13,11 +13,13 @@ import polars as pl
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
+from budgetrec.report.cells import environment_pairs
 from budgetrec.report.interactive import interactive
 from budgetrec.report.page import Chart, render
-from budgetrec.report.records import command_text, environment_pairs, read_json
 from budgetrec.report.sortable import Table, frame_table, setting_pairs, written_table
-from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
+from budgetrec.runs.documents import read_json
+from budgetrec.runs.environment import command_text
+from budgetrec.runs.layout import ENVIRONMENT
 
 _FOLDED_ROWS = 40  # of plain numbers
 _FOLDED_WRITTEN_ROWS = 80  # of a table that was written for reading
@@ -90,7 +92,7 @@ def study_page(folders: Sequence[Path], *, title: str) -> str:
 
 def _study(folder: Path, place: int, charts: list[Chart], question: str | None) -> Study:
     settings = read_json(folder / MARKER) or {}
-    environment = read_json(folder / ENVIRONMENT_FILE)
+    environment = read_json(folder / ENVIRONMENT)
     shown = _shown(settings, folder)
     name = settings.pop("study", None)
     return Study(

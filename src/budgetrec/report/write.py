@@ -6,11 +6,11 @@ from budgetrec.display.study_folder import MARKER as STUDY_MARKER
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.files import write_whole
 from budgetrec.report.page import SIGNATURE
-from budgetrec.report.records import read_run
 from budgetrec.report.run_page import run_page
 from budgetrec.report.runs_page import runs_page
 from budgetrec.report.study_page import study_page
-from budgetrec.runs.run import MARKER as RUN_MARKER
+from budgetrec.runs.layout import MARKER as RUN_MARKER
+from budgetrec.runs.record import read_run
 
 FILE = "report.html"
 _WHAT = "Pass a run, a folder of runs, or what budgetrec reproduce wrote."

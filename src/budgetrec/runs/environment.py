@@ -3,24 +3,24 @@
 import json
 import os
 import platform
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from budgetrec._version import __version__
 from budgetrec.files import write_whole
+from budgetrec.runs.layout import ENVIRONMENT
 
-FILE = "environment.json"
 _LIBRARIES = ("torch", "numpy", "polars")
 
 
-def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, object]:
     """Return machine, versions, time and command line; `arguments` are those of this process if not given."""
     return {
         "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -40,7 +40,7 @@ def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, An
 def write_environment(folder: Path, arguments: Sequence[str] | None = None) -> None:
     """Write `environment.json` into the folder of a run or a study, whole or not at all."""
     text = json.dumps(describe_environment(arguments), indent=2) + "\n"
-    write_whole(folder / FILE, lambda path: path.write_text(text, "utf-8"))
+    write_whole(folder / ENVIRONMENT, lambda path: path.write_text(text, "utf-8"))
 
 
 def clean_command(arguments: Sequence[str]) -> list[str]:
@@ -55,6 +55,12 @@ def clean_command(arguments: Sequence[str]) -> list[str]:
     home = str(Path.home())
     cleaned = arguments[1:] if home in ("/", "") else [text.replace(home, "~") for text in arguments[1:]]
     return ["budgetrec" if name == "__main__.py" else name, *cleaned]
+
+
+def command_text(environment: Mapping[str, object] | None) -> str:
+    """Return the command as one would type it; nothing where it was not kept."""
+    command = (environment or {}).get("command")
+    return shlex.join(str(part) for part in command) if isinstance(command, list) else ""
 
 
 def _version(name: str) -> str | None:

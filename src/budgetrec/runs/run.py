@@ -1,66 +1,74 @@
-"""A run on disk: what was asked, what was measured and the weights.
-
-::
-
-    run.toml                     the dataset and every setting
-    metrics.parquet              one row an evaluation
-    checkpoint/best.safetensors  the weights that did best on the validation part
-    checkpoint/last.safetensors  everything needed to go on
-    features.safetensors         item features, where they stand in for a table
-    plan.toml                    the plan that it followed, if there was one
-"""
+"""A trained run, opened from its folder; the dataset that it was trained on is opened when it is needed."""
 
 import hashlib
-from dataclasses import dataclass
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
 from budgetrec._version import __version__
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ConfigError, TrainingError
+from budgetrec.errors import DataError, TrainingError
 from budgetrec.files import write_parquet, write_whole
 from budgetrec.models import SequenceModel
+from budgetrec.ranking.histories import Histories
+from budgetrec.ranking.top import top_items
+from budgetrec.ranking.view import ScoringView, scoring_view
 from budgetrec.runs.checkpoint import load_checkpoint, load_model_tensors, save_checkpoint
-from budgetrec.settings.build import ScoringView, build_model, scoring_view
-from budgetrec.settings.sections import RunConfig, read_toml
+from budgetrec.runs.documents import read_frame
+from budgetrec.runs.layout import BEST, FEATURES, ITEMS, MARKER
+from budgetrec.runs.record import read_metrics, read_settings
+from budgetrec.settings.build import build_model
+from budgetrec.settings.sections import RunConfig
 
-MARKER = "run.toml"
-METRICS_FILE = "metrics.parquet"
-BEST = "checkpoint/best.safetensors"
-LAST = "checkpoint/last.safetensors"
-FEATURES = "features.safetensors"
-PLAN = "plan.toml"
-# What such a folder holds, and may be replaced with it.
-FILES = (
-    MARKER,
-    METRICS_FILE,
-    "checkpoint",
-    FEATURES,
-    "tensorboard",
-    "evaluation-*",
-    "report.html",
-    "environment.json",
-    "recommendations.parquet",
-    "plan.*",
-    ".*.partial-*",
-)
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """Which dataset a run was trained on, and where it should be."""
+
+    run: Path
+    path: Path
+    identity: str
+
+    def open(self) -> Dataset:
+        """Open the dataset, or say how to tell where it is now."""
+        if not os.access(self.path, os.R_OK):
+            raise TrainingError(
+                f"the dataset of {self.run} is no longer at {self.path}. Say where it is now with "
+                "--dataset DIR, or, to resume: budgetrec train DIR --resume RUN."
+            )
+        return self.check(Dataset.open(self.path))
+
+    def check(self, dataset: Dataset) -> Dataset:
+        """Return the dataset if it is the one that the run was trained on."""
+        if dataset.identity != self.identity:
+            raise TrainingError(
+                f"{self.run} was trained on another dataset than {dataset.folder} holds ({self.identity}, "
+                f"found {dataset.identity}): other data, filters or split. Prepare it as it was."
+            )
+        return dataset
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model with everything that it came from."""
+    """A trained model that scores any history with nothing beside its folder. Nothing here ever changes."""
 
     folder: Path
     config: RunConfig
-    dataset: Dataset
     metrics: pl.DataFrame
     network: SequenceModel  # as it was trained
     best_step: int | None  # of the weights that it holds
     features: Tensor | None
+    source: DatasetSource
+    _opened: Dataset | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -68,9 +76,70 @@ class Run:
         return self.folder.resolve().name
 
     @property
+    def num_items(self) -> int:
+        """How many items the catalogue has (K)."""
+        return self.network.num_items
+
+    @property
     def model(self) -> SequenceModel | ScoringView:
-        """The model as evaluation sees it: products of its states and vectors are the logits."""
+        """The model as ranking sees it: products of its states and vectors are the logits."""
         return scoring_view(self.network, self.config.objective)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset that it was trained on; an error says how to tell where it is, if it has moved."""
+        return self.source.open() if self._opened is None else self._opened
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """Row i: what the source calls item i (`item`), and how often it was trained on (`train_count`)."""
+        frame = read_frame(self.folder / ITEMS)
+        if frame is None:  # a run of budgetrec 0.1
+            return pl.DataFrame({"item": self.dataset.item_labels, "train_count": self.dataset.train_counts})
+        if frame.columns != ["item", "train_count"] or len(frame) != self.num_items:
+            raise DataError(
+                f"{self.folder / ITEMS} does not hold the {self.num_items:,} items of the run. Restore it."
+            )
+        return frame
+
+    def top_items(
+        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool = False
+    ) -> pl.DataFrame:
+        """Return the `top` items that the run scores highest after each history, without its dataset.
+
+        A history holds items as the source calls them, the earliest first. A row holds `history` (its place
+        among those given), `rank`, `item` and `score`. Items of the history are left out unless `keep_seen`.
+        """
+        best = top_items(
+            self.model, self._find(histories), num_items=self.num_items, top=top, keep_seen=keep_seen
+        )
+        which, place = np.nonzero(best.items >= 0)
+        return pl.DataFrame(
+            {
+                "history": which,
+                "rank": place + 1,
+                "item": self.items["item"].gather(best.items[which, place]),
+                "score": best.scores[which, place],
+            }
+        )
+
+    def _find(self, histories: Sequence[Sequence[object]]) -> Histories:
+        """Find the items of histories by what the source calls them."""
+        lengths = np.array([len(history) for history in histories], np.int64)
+        if not lengths.all():
+            place = int(np.argmin(lengths))
+            raise DataError(f"history {place} has no items, so nothing can follow it. Leave it out.")
+        wanted = pl.Series("item", [str(item) for history in histories for item in history], pl.String)
+        known = self.items.select(pl.col("item").cast(pl.String)).with_row_index("id")
+        found = wanted.to_frame().join(known, on="item", how="left", maintain_order="left")
+        missing = found.filter(pl.col("id").is_null())["item"]
+        if len(missing):
+            raise DataError(
+                f"item {missing[0]} is not in the catalogue of {self.folder} ({len(missing)} of "
+                f"{len(wanted)} are not). Pass items as the source names them."
+            )
+        ends = np.cumsum(lengths)
+        return Histories(found["id"].cast(pl.Int32).to_numpy(), ends - lengths, ends)
 
     @classmethod
     def open(
@@ -80,45 +149,44 @@ class Run:
         folder = Path(folder)
         if not (folder / MARKER).is_file():
             raise TrainingError(f"{folder} is not a run: it has no {MARKER}. Make one with budgetrec train.")
-        document = read_toml(folder / MARKER)
-        source = document.pop("dataset", None)
-        if not isinstance(source, dict) or not {"path", "identity"} <= source.keys():
-            raise ConfigError(f"{folder / MARKER} has no [dataset] with path and identity.")
-        for name in ("budgetrec", "features"):
-            document.pop(name, None)
-        config = RunConfig.from_dict(document, str(folder / MARKER))
-        if not isinstance(dataset, Dataset):
-            dataset = _open_dataset(folder, Path(dataset or source["path"]))
-        if dataset.identity != source["identity"]:
-            raise TrainingError(
-                f"{folder} was trained on another dataset than {dataset.folder} holds ({source['identity']}, "
-                f"found {dataset.identity}): other data, filters or split. Prepare it as it was."
-            )
+        settings = read_settings(folder)
+        config = settings.config()
+        source = DatasetSource(folder, settings.dataset_path, settings.dataset_identity)
+        if isinstance(dataset, Dataset):
+            dataset = source.check(dataset)
+        elif dataset is not None or settings.num_items is None:
+            source = source if dataset is None else replace(source, path=Path(dataset))
+            dataset = source.open()
+        num_items = settings.num_items if dataset is None else dataset.num_items
+        assert num_items is not None  # noqa: S101 - else the dataset was opened
         features = None
         if (folder / FEATURES).is_file():
             features = load_checkpoint(folder / FEATURES)[0]["features"]
-        model = build_model(config.model, dataset.num_items, features=features, generator=torch.Generator())
+        model = build_model(config.model, num_items, features=features, generator=torch.Generator())
         best_step = None
         if weights is not None:
             tensors, state = load_checkpoint(folder / weights)
             load_model_tensors(model, tensors, folder / weights)
             best_step = int(state["step"])
-        try:
-            metrics = pl.read_parquet(folder / METRICS_FILE)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise TrainingError(f"{folder / METRICS_FILE} cannot be read: {error}. Train again.") from error
-        return cls(folder, config, dataset, metrics, model.eval(), best_step, features)
+        return cls(folder, config, read_metrics(folder), model.eval(), best_step, features, source, dataset)
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:
-    """Write what decides the run; its marker last."""
-    if features is not None and not (folder / FEATURES).is_file():
-        save_checkpoint(folder / FEATURES, {"features": features}, {})
+    """Write what decides the run and what it needs to stand alone; its marker last."""
     if dataset.folder is None:
         raise TrainingError("the dataset is in memory only. Save it, and open it from its folder.")
-    extra: dict[str, Any] = {
+    if features is not None and not (folder / FEATURES).is_file():
+        save_checkpoint(folder / FEATURES, {"features": features}, {})
+    if not (folder / ITEMS).is_file():
+        items = dataset.folder / ITEMS  # a dataset calls it the same; copying takes no memory
+        write_whole(folder / ITEMS, lambda path: shutil.copyfile(items, path))
+    extra: dict[str, object] = {
         "budgetrec": __version__,
-        "dataset": {"path": str(dataset.folder.resolve()), "identity": dataset.identity},
+        "dataset": {
+            "path": str(dataset.folder.resolve()),
+            "identity": dataset.identity,
+            "num_items": dataset.num_items,
+        },
     }
     if features is not None:
         extra["features"] = {"width": features.shape[1], "sha256": features_hash(features)}
@@ -133,12 +201,3 @@ def features_hash(features: Tensor) -> str:
 def write_frame(path: Path, frame: pl.DataFrame) -> None:
     """Write a frame, whole or not at all."""
     write_whole(path, lambda partial: write_parquet(frame, partial))
-
-
-def _open_dataset(folder: Path, path: Path) -> Dataset:
-    if not path.exists():
-        raise TrainingError(
-            f"the dataset of {folder} is no longer at {path}. Say where it is now, "
-            "as in: budgetrec evaluate RUN --dataset DIR, or budgetrec train DIR --resume RUN."
-        )
-    return Dataset.open(path)

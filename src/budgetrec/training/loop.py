@@ -20,6 +20,7 @@ from budgetrec.memory import steady_heap
 from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
 from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
 from budgetrec.ranking.validation import validate
+from budgetrec.ranking.view import scoring_view
 from budgetrec.runs.checkpoint import (
     generator_tensors,
     load_checkpoint,
@@ -29,8 +30,8 @@ from budgetrec.runs.checkpoint import (
     save_checkpoint,
 )
 from budgetrec.runs.environment import write_environment
-from budgetrec.runs.run import BEST, FILES, LAST, METRICS_FILE, Run, write_frame, write_run
-from budgetrec.settings.build import scoring_view
+from budgetrec.runs.layout import BEST, FILES, LAST, METRICS_FILE
+from budgetrec.runs.run import Run, write_frame, write_run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.stepper import Stepper, training_device
 from budgetrec.training.changes import Replan

@@ -10,8 +10,8 @@ import polars as pl
 from budgetrec.display.charts import save_pictures
 from budgetrec.display.study_folder import MARKER, SPECIFICATION
 from budgetrec.files import write_whole
-from budgetrec.runs.environment import FILE as ENVIRONMENT_FILE
 from budgetrec.runs.environment import write_environment
+from budgetrec.runs.layout import ENVIRONMENT as ENVIRONMENT_FILE
 
 # What a study writes, and may replace.
 FILES = (MARKER, ENVIRONMENT_FILE, "*.csv", "*.svg", "*.png", f"*{SPECIFICATION}", "report.html")

@@ -20,7 +20,7 @@ from budgetrec.files import write_whole
 from budgetrec.planner.making import Planned
 from budgetrec.planner.record import NOISE, Plan
 from budgetrec.planner.search import Choice, Search, ladder
-from budgetrec.runs.run import MARKER, METRICS_FILE
+from budgetrec.runs.layout import MARKER, METRICS_FILE
 from budgetrec.settings.sections import RunConfig, read_toml
 
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)

@@ -11,7 +11,8 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError, NotFiniteError, TrainingError
 from budgetrec.ranking.metrics import ndcg
 from budgetrec.ranking.ranks import rank_targets
-from budgetrec.runs.run import BEST, LAST, MARKER, Run
+from budgetrec.runs.layout import BEST, LAST, MARKER
+from budgetrec.runs.run import Run
 from budgetrec.study.engine.grid import RUNS, Outcome
 from budgetrec.training.loop import resume, train
 

@@ -11,7 +11,9 @@ from budgetrec.data import demo
 from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, DataError
-from budgetrec.recommend import recommend
+from budgetrec.evaluation.evaluate import evaluate
+from budgetrec.recommending import recommend
+from budgetrec.runs.run import Run
 from budgetrec.training.loop import train
 
 
@@ -32,8 +34,6 @@ def runs(tmp_path_factory):
 
 def test_lists_are_the_highest_scores_of_what_is_left(runs):
     """Against scores computed one user at a time: the order, the scores, and nothing that the user had."""
-    from budgetrec.runs.run import Run
-
     run = Run.open(runs / "table")
     found = recommend(run, top=7)
     labels = run.dataset.item_labels.to_list()
@@ -82,6 +82,32 @@ def test_an_item_that_nobody_trained_on_can_be_recommended(runs, tmp_path):
     assert frame["score"][0] == pytest.approx(frame["score"][1], abs=1e-5)
     with pytest.raises(ArgumentError, match="Train it with --item-features"):
         recommend(runs / "table", ["user-7"], new_items=tmp_path / "new.parquet")
+
+
+def test_new_items_leave_the_run_as_it_was(runs, tmp_path):
+    """The run lists and evaluates afterwards as before, and a second file gets scores of its own."""
+    items = pl.read_parquet(runs / "items.parquet")
+    for name, row in (("one", 0), ("other", 1)):
+        twin = items[row : row + 1].with_columns(item=pl.lit(f"brand-new-{name}"))
+        pl.concat([items, twin]).write_parquet(tmp_path / f"{name}.parquet")
+    run = Run.open(runs / "features")
+    lists, metrics = recommend(run, top=40, keep_seen=True), evaluate(run).metrics
+    for name, row in (("one", 0), ("other", 1)):
+        frame = recommend(run, top=41, keep_seen=True, new_items=tmp_path / f"{name}.parquet")
+        scores = frame.filter(pl.col("item") == f"brand-new-{name}").select("user", "score")
+        twins = frame.filter(pl.col("item") == items["item"][row]).select("user", "score")
+        assert scores["user"].to_list() == twins["user"].to_list() == run.dataset.user_labels.to_list()
+        np.testing.assert_allclose(scores["score"], twins["score"], atol=1e-5)
+    assert recommend(run, top=40, keep_seen=True).equals(lists)
+    assert evaluate(run).metrics == metrics
+    assert run.network.num_items == 40
+
+
+def test_the_module_does_not_hide_the_function():
+    """`budgetrec.recommend` stays a function whatever was imported."""
+    import budgetrec.recommending
+
+    assert budgetrec.recommend is recommend
 
 
 def test_the_command_prints_and_writes(budgetrec, refused, runs, tmp_path):

@@ -1,0 +1,48 @@
+"""The best next items of histories, in scores of a bounded size however large the catalogue is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from budgetrec.errors import ArgumentError
+from budgetrec.ranking.histories import Histories, NextItemModel, encode, evaluating, item_table
+from budgetrec.ranking.scorer import BLOCK_BYTES, Scorer, SeenPairs
+
+
+@dataclass(frozen=True)
+class TopItems:
+    """The best items (n, top) of each history with their scores, best first.
+
+    Places are -1 where nothing is left to list. Among equal scores the order means nothing.
+    """
+
+    items: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+def top_items(
+    model: NextItemModel,
+    histories: Histories,
+    *,
+    num_items: int,
+    top: int,
+    keep_seen: bool = False,
+    block_bytes: int = BLOCK_BYTES,
+) -> TopItems:
+    """Return the `top` items that a model scores highest, without those of the history unless `keep_seen`.
+
+    Lists are as long as the catalogue at most. Scores that are NaN or infinite are refused.
+    """
+    if top < 1:
+        raise ArgumentError(f"top is {top}. Pass at least 1.")
+    with evaluating(model):
+        table = item_table(model, num_items)
+        scorer = Scorer(table, list_length=min(top, num_items), block_bytes=block_bytes)
+        items = np.empty((len(histories), scorer.list_length), np.int64)
+        scores = np.empty(items.shape, np.float32)
+        for states, rows in encode(model, histories, table.device, block_users=scorer.block_users):
+            seen = SeenPairs.none() if keep_seen else histories.seen(rows)
+            best = scorer.top(states.to(table.dtype), seen)
+            items[rows], scores[rows] = best.items.cpu().numpy(), best.scores.cpu().numpy()
+    return TopItems(items, scores)
