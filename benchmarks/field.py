@@ -1,218 +1,129 @@
 """The planned allocation against the field, with the same bytes and the same seconds: `make bench-field`.
 
-`run` plans each dataset once, writes down what the law predicts of every allocation, and trains them, each in
-a process of its own with one thread: three learning rates on seed 0, then two more seeds with the best of
-them. The field is the plan; the paper's (32, 512), (64, 256) and (128, 128) with one set of negatives for
-the batch; the largest batch that fits with one negative a target; and one sequence with the most negatives
-that fit. An interrupted comparison goes on where it was. `summarise` makes tables and a figure of what has
-finished so far, and says what is missing.
+`run` plans each dataset once, writes down what the law predicts of every allocation, and trains them as cells
+of a study, one at a time and with one thread: three learning rates on seed 0, then two more seeds with the
+best of them. The field is the plan; the paper's (32, 512), (64, 256) and (128, 128) with one set of negatives
+for the batch; the largest batch that fits with one negative per target; and one sequence with the most
+negatives that fit. An interrupted comparison goes on where it was. `summarise` makes tables and a figure of
+what has finished so far, and says what is missing.
 
-Evaluation does not count into the seconds of training. With several workers each has a core of its own; other
-work on the machine changes what is measured.
+Evaluation does not count into the seconds of training. With several workers each is a process with one
+thread; other work on the machine changes what is measured.
 """
 
 import argparse
 import json
 import os
-import queue
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, BudgetrecError
-from budgetrec.planner.making import plan_with_search
-from budgetrec.study.engine.outputs import write_study
-from budgetrec.study.field.pages import describe_field, draw_field
-from budgetrec.study.field.results import summarise_field
-from budgetrec.study.field.study import (
-    DONE,
-    PREDICTED_FILE,
-    Allocation,
-    Cell,
-    evaluation_spacing,
-    list_field,
-    open_cells,
-    read_finished,
-    read_predicted,
-    train_field,
-    write_predicted,
-)
+from budgetrec.errors import BudgetrecError
+from budgetrec.study.engine.frame import PAGE, PLANS, begin_folder, write_findings
+from budgetrec.study.engine.grid import Grid, run_stages
+from budgetrec.study.engine.outputs import MARKER, write_marker
+from budgetrec.study.engine.workers import Idle, running
+from budgetrec.study.field.contenders import evaluation_spacing, plan_field, read_predicted, write_predicted
+from budgetrec.study.field.design import Field, stages
+from budgetrec.study.field.findings import describe
 from budgetrec.units import parse_bytes
 
 VALIDATION_USERS = 2000
 EVALUATION_GROWTH = 0.15  # the fastest allocation sees a hundred times as many sequences as the slowest
-_DIVERGED = "became NaN or infinite"  # in the message of a run whose learning rate was too large
 _MAX_LENGTH = 200
-TERMS_FILE = "terms.json"
+PREDICTED = f"{PLANS}/predicted.csv"
+SETTINGS = ("memory", "seconds", "max_length", "evaluate_every")  # of the runs, in the marker of a folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contest:
-    """A dataset, its allocations and what all of them are trained with."""
-
-    name: str
-    data: Path
-    allocations: dict[str, Allocation]
-    options: tuple[str, ...]
-
-    def command(self, cell: Cell, folder: Path) -> list[str]:
-        """Return the command that trains a run."""
-        settings = {**self.allocations[cell.allocation].settings}
-        settings |= {"learning_rate": f"{cell.learning_rate:g}", "seed": cell.seed}
-        return [
-            *(sys.executable, "-m", "budgetrec", "train", str(self.data)),
-            *("--output", str(folder), "--overwrite", *self.options),
-            *(word for name, value in settings.items() for word in flag(name, value)),
-        ]
-
-
-def flag(name: str, value: object) -> list[str]:
-    """Write a setting as a flag."""
-    words = name.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{words}" if value else f"--no-{words}"]
-    return [f"--{words}", str(value)]
-
-
-def prepare_contest(name: str, data: Path, asked: argparse.Namespace) -> Contest:
+def begin_field(name: str, data: Path, asked: argparse.Namespace) -> None:
     """Plan a dataset, unless an earlier run did, and settle what all of its runs are trained with."""
-    folder = asked.output / name
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, dataset = asked.output / name, Dataset.open(data)
     max_length = dict(asked.max_length).get(name, _MAX_LENGTH)
-    dataset = Dataset.open(data)
-    refuse_other_terms(
-        folder / TERMS_FILE,
-        {
-            "dataset": dataset.identity,
-            "memory": asked.memory,
-            "seconds": asked.seconds,
-            "max_length": max_length,
-        },
-    )
-    if not (folder / PREDICTED_FILE).is_file():
-        planned = plan_with_search(
+    terms = {"study": "field", "dataset": dataset.identity, "memory": asked.memory}
+    terms |= {"seconds": asked.seconds, "max_length": max_length}
+    begin_folder(folder, terms, overwrite=False)
+    (folder / PLANS).mkdir(exist_ok=True)
+    if not (folder / PREDICTED).is_file():
+        contenders = plan_field(
             dataset,
+            folder / PLANS,
             memory=asked.memory,
             max_length=max_length,
-            threads=1,
             report=lambda stage: tell(f"{name}: {stage}"),
         )
-        planned.plan.write(folder / "plan.toml")
-        write_predicted(list_field(planned), folder / PREDICTED_FILE)
-    allocations = read_predicted(folder / PREDICTED_FILE)
+        write_predicted(contenders, folder / PREDICTED)
+    contenders = read_predicted(folder / PREDICTED)
     batches = TrainingBatches(dataset, batch_size=1, max_length=max_length)
     spacing = dict(asked.evaluate_every).get(name) or evaluation_spacing(
-        allocations, seconds=asked.seconds, num_sequences=batches.num_sequences
+        contenders, seconds=asked.seconds, num_sequences=batches.num_sequences
     )
-    for each in allocations:
+    for each in contenders:
         seen = each.examples_in(asked.seconds)
-        tell(f"{name} {each.allocation}: about {seen:,.0f} sequences, the first evaluated after {spacing:,}")
-    settings = {"threads": 1, "seconds": asked.seconds, "memory": asked.memory, "evaluate_every": spacing}
-    settings |= {"evaluation_growth": EVALUATION_GROWTH}
-    settings |= {"validation_users": VALIDATION_USERS, "max_length": max_length}
-    return Contest(
-        name=name,
-        data=data,
-        allocations={each.allocation: each for each in allocations},
-        options=tuple(word for key, value in settings.items() for word in flag(key, value)),
+        tell(f"{name} {each.name}: about {seen:,.0f} sequences, the first evaluated after {spacing:,}")
+    write_marker(folder, {**terms, "evaluate_every": spacing})
+
+
+def open_field(folder: Path, data: Path | None = None) -> Field:
+    """Read a field that was begun; `data` is needed to train."""
+    begun = json.loads((folder / MARKER).read_text("utf-8"))
+    return Field(
+        name=folder.name,
+        dataset=begun["dataset"],
+        place="" if data is None else str(data.resolve()),
+        contenders=read_predicted(folder / PREDICTED),
+        settings={
+            **{name: begun[name] for name in SETTINGS},
+            "evaluation_growth": EVALUATION_GROWTH,
+            "validation_users": VALIDATION_USERS,
+        },
     )
-
-
-def refuse_other_terms(path: Path, terms: dict[str, object]) -> None:
-    """See that a comparison goes on as it began, or write down how it begins."""
-    if path.is_file():
-        before = json.loads(path.read_text("utf-8"))
-        for name, value in terms.items():
-            if (begun := before.get(name)) != value:
-                raise ArgumentError(
-                    f"{path.parent} was begun with {name} {begun}, not {value}. Pass another --output."
-                )
-    path.write_text(json.dumps(terms) + "\n", "utf-8")
-
-
-def train(command: list[str], folder: Path) -> bool:
-    """Train a run and mark it as done; say whether it is. One that diverged is done too."""
-    begin = time.monotonic()
-    settings = os.environ | {"OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, env=settings, check=False)
-    told = " ".join((ended.stdout if ended.returncode == 0 else ended.stderr[-1000:]).split())
-    tell(f"{folder.name}, {time.monotonic() - begin:.0f} s: {told}")
-    diverged = ended.returncode != 0 and _DIVERGED in told
-    if ended.returncode == 0 or diverged:
-        reason = told[told.find("the loss became") :] + "\n" if diverged else ""
-        (folder / DONE).write_text(reason, "utf-8")
-    return ended.returncode == 0 or diverged
 
 
 def run(asked: argparse.Namespace) -> int:
     """Plan, then train everything that has not finished."""
     torch.set_num_threads(1)
-    cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= asked.workers <= len(cores):
-        raise SystemExit(
-            f"--workers is {asked.workers}, and there are {len(cores)} cores. Pass 1 to so many."
-        )
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= asked.workers <= cores:
+        raise SystemExit(f"--workers is {asked.workers}, and there are {cores} cores. Pass 1 to so many.")
     if os.getloadavg()[0] > 0.5:
         tell(f"the load is {os.getloadavg()[0]:.1f}: seconds are those of a busy machine")
     parse_bytes(asked.memory)
-    contests = {name: prepare_contest(name, data, asked) for name, data in asked.data}
-    runs = asked.output / "runs"
-    runs.mkdir(exist_ok=True)
+    for name, data in asked.data:
+        begin_field(name, data, asked)
+    failed = 0
+    with running(workers=asked.workers if asked.workers > 1 else None) as engine:
+        for name, data in asked.data:
+            folder, done = asked.output / name, 0
 
-    def remaining() -> list[Cell]:
-        finished = read_finished(runs)
-        return [
-            cell
-            for contest in contests.values()
-            for name in contest.allocations
-            for cell in open_cells(contest.name, name, finished)
-        ]
+            def progress(more: int, name: str = name) -> None:
+                nonlocal done
+                done += more
+                tell(f"{name}: {done} runs are done")
 
-    def train_cell(cell: Cell) -> bool:
-        return train(contests[cell.dataset].command(cell, runs / cell.name), runs / cell.name)
-
-    free: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for core in cores:
-        free.put(core)
-    with ThreadPoolExecutor(asked.workers, initializer=lambda: os.sched_setaffinity(0, {free.get()})) as pool:
-        failed = train_field(remaining, train_cell, executor=pool, workers=asked.workers)
-    for cell in failed:
-        tell(f"{cell.name} failed and is not done; run again to try it again")
+            grid = Grid(folder, engine, progress)
+            run_stages(stages(open_field(folder, data)), grid)
+            failed += len(grid.failures)
+            for key, failure in grid.failures.items():
+                tell(f"{name}: cell {key} failed and is not done ({failure.reason}); run again to try again")
     return 1 if failed else 0
 
 
 def summarise(asked: argparse.Namespace) -> int:
     """Write tables and the figure of what has finished; files of other names stay."""
-    results = summarise_field(asked.folder)
-    text = describe_field(results)
+    folders = [path.parent for path in sorted(asked.folder.glob(f"*/{MARKER}"))]
+    found = [
+        run_stages(stages(open_field(folder)), Grid(folder, Idle(), lambda more: None))
+        for folder in folders
+        if (folder / PREDICTED).is_file()
+    ]
+    findings = describe(found)
     asked.output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=asked.output, prefix=".partial-") as partial:
-        folder = Path(partial)
-        tables = {"results": results.runs, "summary": results.summary, "verdicts": results.verdicts}
-        tables |= {
-            "correlations": results.correlations,
-            "pairs": results.pairs,
-            "predicted": results.predicted,
-        }
-        names = write_study(
-            folder,
-            settings={"study": "field", "horizons": results.horizons, "notes": results.notes},
-            tables={name: table for name, table in tables.items() if len(table)},
-            charts={"curves": draw_field(results)},
-        )
-        (folder / "summary.md").write_text(text, "utf-8")
-        for name in (*names, "summary.md"):
-            (folder / name).replace(asked.output / name)
-    print(text)
+    write_findings(asked.output, {"study": "field"}, findings, {})
+    print((asked.output / PAGE).read_text("utf-8"))
     return 0
 
 
@@ -251,7 +162,7 @@ def main() -> int:
         metavar="NAME=SEQUENCES",
         help="half an epoch, or less so that the slowest allocation has 15 evaluations, if not given",
     )
-    runner.add_argument("--workers", type=int, default=1, help="runs at a time, each on a core of its own")
+    runner.add_argument("--workers", type=int, default=1, help="runs at a time, each in a process")
     runner.set_defaults(call=run)
     reader = commands.add_parser("summarise", help="tables and a figure of what has finished")
     reader.add_argument("folder", type=Path, metavar="DIR", help="the --output of run")

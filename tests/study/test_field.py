@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,31 +10,30 @@ import numpy as np
 import polars as pl
 import pytest
 
-from budgetrec.errors import ArgumentError, DataError
+from budgetrec.allocation import Allocation
+from budgetrec.errors import DataError
 from budgetrec.planner.kinds import Kind
 from budgetrec.planner.search import Search
 from budgetrec.planner.seconds import StepSeconds
-from budgetrec.settings.sections import RunConfig
-from budgetrec.study.field.pages import describe_field, draw_field
-from budgetrec.study.field.results import judge_plan, rank_correlation, standard_error, summarise_field
-from budgetrec.study.field.study import (
+from budgetrec.study.engine.frame import begin_folder
+from budgetrec.study.engine.grid import Failure, Grid, Outcome, run_stages
+from budgetrec.study.engine.outputs import write_marker
+from budgetrec.study.engine.workers import Idle
+from budgetrec.study.field.contenders import (
     LARGEST,
-    LEARNING_RATES,
     SMALLEST,
-    Allocation,
-    Cell,
-    choose_learning_rate,
+    Contender,
     evaluation_spacing,
     list_field,
-    open_cells,
-    read_finished,
     read_predicted,
-    train_field,
     write_predicted,
 )
+from budgetrec.study.field.design import LEARNING_RATES, Field, choose_learning_rate, stages
+from budgetrec.study.field.findings import describe, judge_plan, rank_correlation, standard_error
 from budgetrec.theory.noise import NoiseConstants
 
 PLAN = "planned-full-8"
+TERMS = {"memory": "512MiB", "seconds": 100.0, "max_length": 200, "evaluate_every": 10}
 
 
 def curve(last, *, seconds=100.0, examples=1000, start=8.0):
@@ -53,17 +51,13 @@ def curve(last, *, seconds=100.0, examples=1000, start=8.0):
     )
 
 
-def allocation(name, *, score=1.0, n=8, k=64, sharing="batch", objective="sampled-softmax", step_seconds=0.1):
+def contender(name, *, score=1.0, n=8, k=64, sharing="batch", draws=True, step_seconds=0.1):
     """Return what might be predicted of an allocation."""
-    return Allocation(
-        allocation=name,
-        batch_size=n,
-        num_negatives=k,
-        sharing=sharing,
-        objective=objective,
-        lean=False,
-        table_updates="dense",
-        micro_batches=None,
+    objective = "sampled-softmax" if draws else "full-softmax"
+    return Contender(
+        name=name,
+        allocation=Allocation(batch_size=n, num_negatives=k, sharing=sharing, objective=objective),
+        draws=draws,
         predicted_bytes=2**20,
         step_seconds=step_seconds,
         example=0.1,
@@ -75,14 +69,37 @@ def allocation(name, *, score=1.0, n=8, k=64, sharing="batch", objective="sample
     )
 
 
-def write_finished(runs: Path, cell: Cell, metrics: pl.DataFrame, *, failure="", **settings):
-    """Write what a training process leaves, and that it is done."""
-    folder = runs / cell.name
-    folder.mkdir(parents=True, exist_ok=True)
-    own = {"learning_rate": cell.learning_rate, "seed": cell.seed, "seconds": 100.0}
-    RunConfig().replaced({**own, **settings}).write(folder / "run.toml", budgetrec="0", dataset={"path": "x"})
-    metrics.write_parquet(folder / "metrics.parquet")
-    (folder / "done").write_text(failure)
+class Pretender:
+    """An engine that makes up what cells find: a function of learning rate, seed and n gives a curve."""
+
+    def __init__(self, find):
+        self.find, self.trained = find, []
+
+    def run(self, cells, folder, *, alone):
+        """Run all cells in their order; text is how one diverged, and None a failure."""
+        for place, cell in enumerate(cells):
+            own = cell.settings["run"]
+            self.trained.append((own["batch_size"], own["learning_rate"], own["seed"]))
+            found = self.find(*self.trained[-1])
+            if found is None:
+                yield place, Failure(reason="it broke")
+            elif isinstance(found, str):
+                yield place, Outcome(values={"diverged": found})
+            else:
+                yield place, Outcome(values={}, measured={"curve": found.to_dict(as_series=False)})
+
+
+def a_field(*contenders):
+    """Return a field as the benchmark opens it."""
+    settings = {**TERMS, "evaluation_growth": 0.15, "validation_users": 2000}
+    return Field(name="films", dataset="identity", place="", contenders=contenders, settings=settings)
+
+
+def run(field, folder, find):
+    """Run what is missing of a field; return what is found, what was trained and what failed."""
+    engine = Pretender(find)
+    grid = Grid(folder, engine, lambda more: None)
+    return run_stages(stages(field), grid), engine.trained, grid.failures
 
 
 def test_the_learning_rate_has_the_lowest_mean_loss_over_the_seconds_that_all_reach():
@@ -93,64 +110,37 @@ def test_the_learning_rate_has_the_lowest_mean_loss_over_the_seconds_that_all_re
 
 
 def test_other_seeds_wait_for_the_learning_rate_and_a_run_that_diverged_is_not_chosen(tmp_path):
-    """Three learning rates of seed 0, then two seeds with the best that went to its end, then nothing."""
-    first = [Cell("films", PLAN, rate, 0) for rate in LEARNING_RATES]
-    assert open_cells("films", PLAN, read_finished(tmp_path)) == first
-    write_finished(tmp_path, first[0], curve(7.0))
-    write_finished(tmp_path, first[1], curve(6.0))
-    assert open_cells("films", PLAN, read_finished(tmp_path)) == [first[2]]
-    write_finished(tmp_path, first[2], curve(2.0, seconds=10.0), failure="the loss became NaN at step 9.\n")
-    others = [Cell("films", PLAN, 3e-3, seed) for seed in (1, 2)]
-    assert open_cells("films", PLAN, read_finished(tmp_path)) == others
-    for cell in others:
-        write_finished(tmp_path, cell, curve(6.0))
-    assert open_cells("films", PLAN, read_finished(tmp_path)) == []
-    assert read_finished(tmp_path)[first[2]].failure == "the loss became NaN at step 9."
+    """Three learning rates of seed 0, of which one breaks; when it has diverged, two seeds with the best."""
+    field = a_field(contender(PLAN))
+    losses = {1e-3: curve(7.0), 3e-3: curve(6.0), 1e-2: None}
+    _, trained, failures = run(field, tmp_path, lambda n, rate, seed: losses[rate])
+    assert trained == [(8, rate, 0) for rate in LEARNING_RATES]
+    assert len(failures) == 1
+    losses[1e-2] = "the loss became NaN at step 9."
+    found, trained, _ = run(field, tmp_path, lambda n, rate, seed: losses[rate])
+    assert trained == [(8, 1e-2, 0), (8, 3e-3, 1), (8, 3e-3, 2)]
+    assert [each.failure for each in found.runs] == [None, None, losses[1e-2], None, None]
 
 
 def test_a_run_that_stopped_before_its_seconds_counts_as_failed(tmp_path):
-    """A marker that says nothing of a failure does not make 40 of 100 s a whole run."""
-    cell = Cell("films", PLAN, 1e-3, 0)
-    write_finished(tmp_path, cell, curve(5.0, seconds=40.0))
-    assert read_finished(tmp_path)[cell].failure == "ended after 40 of 100 s"
+    """40 of 100 s are no whole run, and no learning rate is chosen by them."""
+    found, trained, _ = run(a_field(contender(PLAN)), tmp_path, lambda *about: curve(5.0, seconds=40.0))
+    assert [each.failure for each in found.runs] == ["ended after 40 of 100 s"] * 3
+    assert len(trained) == 3
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_an_interrupted_comparison_trains_only_what_is_left_and_gives_back_what_failed(tmp_path, workers):
-    """Of two allocations with ten runs, two are there and one never ends: seven others are trained once."""
-    names = (PLAN, "paper-32-512")
-    write_finished(tmp_path, Cell("films", PLAN, 1e-3, 0), curve(7.0))
-    write_finished(tmp_path, Cell("films", PLAN, 3e-3, 0), curve(6.0))
-    (tmp_path / Cell("films", PLAN, 1e-2, 0).name).mkdir()  # interrupted: no marker
-    trained = []
+def test_an_interrupted_comparison_trains_only_what_is_left(tmp_path):
+    """Of two contenders with ten runs, one run breaks: the next try trains that one and nothing else."""
+    field = a_field(contender(PLAN), contender("paper-32-512", n=32))
 
-    def remaining():
-        finished = read_finished(tmp_path)
-        return [cell for name in names for cell in open_cells("films", name, finished)]
+    def find(n, rate, seed):
+        return None if (n, seed) == (8, 2) else curve(5.0 + rate)
 
-    def train(cell):
-        trained.append(cell)
-        if cell.seed == 2 and cell.allocation == PLAN:
-            return False
-        write_finished(tmp_path, cell, curve(5.0 + cell.learning_rate))
-        return True
-
-    with ThreadPoolExecutor(workers) as executor:
-        failed = train_field(remaining, train, executor=executor, workers=workers)
-    assert failed == [Cell("films", PLAN, 1e-2, 2)]  # 5.01 is below 6
-    assert len(trained) == len({*trained}) == 8
-    assert {cell.learning_rate for cell in trained if cell.allocation == "paper-32-512" and cell.seed} == {
-        1e-3
-    }
-
-
-def test_names_of_runs_are_read_back():
-    """Any name that a cell gives is read as that cell; others are of no field."""
-    for name in (PLAN, "planned-240-1920-batch", "paper-32-512", LARGEST, SMALLEST):
-        for rate in (*LEARNING_RATES, 1e-5):
-            cell = Cell("some-films", name, rate, 11)
-            assert Cell.of(cell.name) == cell
-    assert Cell.of("films-x-full-16-lr0.003-s0") is None
+    _, trained, failures = run(field, tmp_path, find)
+    assert len(trained) == len({*trained}) == 10
+    assert len(failures) == 1
+    _, trained, _ = run(field, tmp_path, lambda *about: curve(5.0))
+    assert trained == [(8, 1e-3, 2)]
 
 
 def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
@@ -189,22 +179,19 @@ def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
         table_updates="dense",
         micro_batches=None,
     )
-    field = {each.allocation: each for each in list_field(SimpleNamespace(plan=plan, search=search))}
+    field = {each.name: each for each in list_field(SimpleNamespace(plan=plan, search=search))}
     assert list(field) == ["planned-16-100-sequence", LARGEST, SMALLEST]
-    assert (field[LARGEST].batch_size, field[LARGEST].num_negatives, field[LARGEST].sharing) == (
-        176,
-        1,
-        "target",
-    )
-    assert (field[SMALLEST].batch_size, field[SMALLEST].num_negatives) == (1, 18_432)
+    largest, smallest = field[LARGEST].allocation, field[SMALLEST].allocation
+    assert (largest.batch_size, largest.num_negatives, largest.sharing) == (176, 1, "target")
+    assert (smallest.batch_size, smallest.num_negatives) == (1, 18_432)
     roomy = replace(search, limit=1e9)
-    field = {each.allocation: each for each in list_field(SimpleNamespace(plan=plan, search=roomy))}
+    field = {each.name: each for each in list_field(SimpleNamespace(plan=plan, search=roomy))}
     assert [name for name in field if name.startswith("paper")] == [
         "paper-32-512",
         "paper-64-256",
         "paper-128-128",
     ]
-    assert field["paper-32-512"].lean  # the way that costs less
+    assert field["paper-32-512"].allocation.lean  # the way that costs less
     chosen = search.choice(kinds["sequence"], 16, 100)
     assert field["planned-16-100-sequence"].score == chosen.score
     parts = field["planned-16-100-sequence"]
@@ -212,8 +199,8 @@ def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
 
 
 def test_predictions_are_read_as_they_were_written(tmp_path):
-    """Also where the plan cuts steps and the others do not; a file of something else is refused."""
-    written = [allocation(PLAN, objective="full-softmax"), allocation(LARGEST, score=2.5)]
+    """Also where the plan draws nothing and the others do; a file of something else is refused."""
+    written = [contender(PLAN, draws=False), contender(LARGEST, score=2.5)]
     write_predicted(written, tmp_path / "predicted.csv")
     assert read_predicted(tmp_path / "predicted.csv") == written
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
@@ -221,43 +208,41 @@ def test_predictions_are_read_as_they_were_written(tmp_path):
         read_predicted(tmp_path / "other.csv")
 
 
-def test_evaluations_are_spaced_for_the_allocation_that_sees_least():
+def test_evaluations_are_spaced_for_the_contender_that_sees_least():
     """8 sequences a 0.1 s are 9,600 in 120 s, a fifteenth 640; with fewer sequences half an epoch is less."""
-    field = [allocation(PLAN), allocation(LARGEST, n=5000)]
+    field = [contender(PLAN), contender(LARGEST, n=5000)]
     assert evaluation_spacing(field, seconds=120, num_sequences=6040) == 640
     assert evaluation_spacing(field, seconds=120, num_sequences=1000) == 500
 
 
 def write_field(folder: Path):
-    """Write a field of three allocations whose losses and scores are known; the third has one seed."""
-    losses = {PLAN: (5.0, 5.1, 5.2), "paper-32-512": (5.0, 5.0, 5.0), LARGEST: (7.0,)}
-    for name, values in losses.items():
-        full = {"objective": "full-softmax"} if name == PLAN else {"sharing": "batch"}
-        for rate in LEARNING_RATES:
-            for seed, loss in enumerate(values if rate == 3e-3 else values[:1]):
-                shape = {"examples": 2000 if name == PLAN else 1000, "seconds": 100.0 + seed}
-                last = loss if rate == 3e-3 else 7.5
-                cell = Cell("films", name, rate, seed)
-                write_finished(
-                    folder / "runs", cell, curve(last, **shape), batch_size=8, num_negatives=64, **full
-                )
-    (folder / "films").mkdir()
-    predicted = [
-        allocation(PLAN, score=1.0, objective="full-softmax"),
-        allocation("paper-32-512", score=2.0),
-        allocation(LARGEST, score=3.0, sharing="target"),
-        allocation(SMALLEST, score=4.0, n=1),
-    ]
-    write_predicted(predicted, folder / "films" / "predicted.csv")
+    """Write a field whose losses and scores are known; the third has one seed, the fourth no run."""
+    field = a_field(
+        contender(PLAN, score=1.0, n=8, draws=False),
+        contender("paper-32-512", score=2.0, n=32),
+        contender(LARGEST, score=3.0, n=64, sharing="target"),
+        contender(SMALLEST, score=4.0, n=1),
+    )
+    losses = {8: (5.0, 5.1, 5.2), 32: (5.0, 5.0, 5.0), 64: (7.0, None, None), 1: (None,)}
+
+    def find(n, rate, seed):
+        loss = losses[n][seed]
+        shape = {"examples": 2000 if n == 8 else 1000, "seconds": 100.0 + seed}
+        return None if loss is None else curve(loss if rate == 3e-3 else 7.5, **shape)
+
+    (folder / "films" / "plans").mkdir(parents=True)
+    write_marker(folder / "films", {"study": "field", "dataset": "identity", **TERMS})
+    write_predicted(field.contenders, folder / "films" / "plans" / "predicted.csv")
+    run(field, folder / "films", find)
+    return run_stages(stages(field), Grid(folder / "films", Idle(), lambda more: None))
 
 
 def test_a_field_is_summarised_over_common_horizons_and_says_what_is_missing(tmp_path):
     """Means and standard errors by hand: losses that fall straight from 8 to L have the mean (8 + L) / 2."""
-    write_field(tmp_path)
-    (tmp_path / "runs" / "films-x-look-lr0.003-s0").mkdir()
-    results = summarise_field(tmp_path)
-    assert results.horizons == {"films": {"steps": 100, "examples": 1000, "seconds": 100}}
-    rows = {row["allocation"]: row for row in results.summary.iter_rows(named=True)}
+    findings = describe([write_field(tmp_path)])
+    assert findings.summary["horizons"] == {"films": {"steps": 100, "examples": 1000, "seconds": 100}}
+    tables = {name: table for name, (_, table) in findings.tables.items()}
+    rows = {row["allocation"]: row for row in tables["summary"].frame.iter_rows(named=True)}
     assert list(rows) == [PLAN, "paper-32-512", LARGEST]
     plan, paper = rows[PLAN], rows["paper-32-512"]
     assert plan["mean_loss_over_examples"] == pytest.approx(8 - 2.9 / 4)  # half of its way of 2.9 on average
@@ -269,38 +254,32 @@ def test_a_field_is_summarised_over_common_horizons_and_says_what_is_missing(tmp
     assert (plan["num_negatives"], plan["sharing"]) == (None, "full")
     assert (rows[LARGEST]["seeds"], rows[LARGEST]["val_loss_error"]) == (1, None)
     assert [row["rank_mean_loss_over_seconds"] for row in rows.values()] == [2, 1, 3]
-    assert len(results.runs) == 13
-    told = "\n".join(results.notes)
-    assert "films-x-look-lr0.003-s0: left out" in told
+    assert len(findings.frames["results"]) == 13
+    told = "\n".join(findings.text)
     assert f"films {LARGEST}: still to be trained: seed 1 and seed 2." in told
-    assert f"films {LARGEST}: some runs have another n, k or sharing" in told
-    assert f"films {SMALLEST}: still to be trained: learning rates 0.001, 0.003, 0.01 of seed 0" in told
-    assert results.incomplete == {"films"}
-    spearman = {row["measure"]: row["spearman"] for row in results.correlations.iter_rows(named=True)}
-    assert spearman["mean_loss_over_seconds"] == 0.5  # order 2, 1, 3 against 1, 2, 3
-    pairs = {row["allocation"]: row for row in results.pairs.iter_rows(named=True)}
+    assert f"- films {SMALLEST}: still to be trained: learning rates 0.001, 0.003, 0.01 of seed 0" in told
+    assert "films over 100 s and over 1,000 sequences" in told
+    verdicts = {row["measure"]: row for row in tables["verdicts"].frame.iter_rows(named=True)}
+    assert verdicts["mean_loss_over_seconds"]["spearman"] == 0.5  # order 2, 1, 3 against 1, 2, 3
+    assert "| films, so far | loss over seconds | paper-32-512 |" in tables["verdicts"].to_markdown()
+    pairs = {row["allocation"]: row for row in tables["pairs"].frame.iter_rows(named=True)}
     assert pairs.keys() == {"paper-32-512", LARGEST}
     assert pairs["paper-32-512"]["plan_loss"] == plan["mean_loss_over_examples"]
     assert pairs["paper-32-512"]["own_loss"] == paper["mean_loss_over_examples"]
-    page = describe_field(results)
-    assert "| paper-32-512 | 1,000 | **6.5000 ± 0.0000** | 7.2750 ± 0.0144 |" in page
-    assert "over 100 s and over 1,000 sequences" in page
-    assert f"- films {SMALLEST}: still to be trained" in page
-    assert "| loss over seconds | paper-32-512 |" in page
-    chart = draw_field(results).to_dict()
-    assert len(chart["concat"]) == 2
+    assert "| paper-32-512 | 1,000 | **6.5000 ± 0.0000** | 7.2750 ± 0.0144 |" in tables["pairs"].to_markdown()
+    assert len(findings.charts["curves"][1].to_dict()["concat"]) == 2
 
 
-def test_without_predictions_or_runs_the_summary_says_so(tmp_path):
-    """Runs alone are summarised without an order; a folder of nothing is refused in one sentence."""
+def test_without_runs_there_is_no_summary_and_without_the_plan_no_verdict(tmp_path):
+    """A field of nothing is refused in one sentence; one contender alone has neither plan nor order."""
+    field = a_field(contender("paper-32-512", n=32))
+    found, _, _ = run(field, tmp_path, lambda *about: None)
     with pytest.raises(DataError, match="no finished run of a field"):
-        summarise_field(tmp_path)
-    write_finished(tmp_path / "runs", Cell("films", "paper-32-512", 1e-3, 0), curve(5.0))
-    results = summarise_field(tmp_path)
-    assert results.verdicts.is_empty()
-    assert results.correlations["spearman"].to_list() == [None] * 3
-    assert "films: there is no predicted.csv, so no order can be compared." in results.notes
-    assert "not trained yet" in describe_field(results)
+        describe([found])
+    found, _, _ = run(field, tmp_path, lambda *about: curve(5.0))
+    verdicts = describe([found]).tables["verdicts"][1].frame
+    assert verdicts["spearman"].to_list() == [None] * 3
+    assert verdicts["verdict"].to_list() == ["not trained yet"] * 3
 
 
 def test_the_plan_is_judged_by_the_standard_error_of_the_best():
@@ -315,6 +294,7 @@ def test_the_plan_is_judged_by_the_standard_error_of_the_best():
             "mean_loss_over_examples_error": [0.5, 0.04],
             "ndcg@10": [0.2, 0.1],
             "ndcg@10_error": [0.01, 0.01],
+            "predicted_score": [1.0, 2.0],
         }
     )
     verdicts = {row["measure"]: row for row in judge_plan(frame)}
@@ -360,34 +340,10 @@ def test_the_benchmark_writes_its_files_beside_others_and_replaces_its_own(
     assert "# The plan against the field" in capsys.readouterr().out
 
 
-def test_a_comparison_goes_on_as_it_began(tmp_path, script):
+def test_a_comparison_goes_on_as_it_began(tmp_path):
     """The same terms are taken, others refused."""
-    script.refuse_other_terms(tmp_path / "terms.json", {"memory": "512MiB", "seconds": 120.0})
-    script.refuse_other_terms(tmp_path / "terms.json", {"memory": "512MiB", "seconds": 120.0})
-    with pytest.raises(ArgumentError, match=r"was begun with seconds 120\.0, not 60\.0"):
-        script.refuse_other_terms(tmp_path / "terms.json", {"memory": "512MiB", "seconds": 60.0})
-
-
-def test_the_command_of_a_run_has_every_setting_as_a_flag_that_training_knows(script):
-    """A full softmax is not told of negatives; lean is a switch; the rest are pairs."""
-    contest = script.Contest(
-        name="films",
-        data=Path("dataset"),
-        allocations={PLAN: allocation(PLAN, objective="full-softmax"), LARGEST: allocation(LARGEST)},
-        options=("--threads", "1"),
-    )
-    words = contest.command(Cell("films", LARGEST, 1e-3, 2), Path("run"))
-    assert words[1:9] == [
-        "-m",
-        "budgetrec",
-        "train",
-        "dataset",
-        "--output",
-        "run",
-        "--overwrite",
-        "--threads",
-    ]
-    given = " ".join(words)
-    assert "--batch-size 8 --objective sampled-softmax --no-lean --table-updates dense" in given
-    assert "--num-negatives 64 --sharing batch --learning-rate 0.001 --seed 2" in given
-    assert "--num-negatives" not in contest.command(Cell("films", PLAN, 1e-3, 2), Path("run"))
+    terms = {"study": "field", "memory": "512MiB", "seconds": 120.0}
+    begin_folder(tmp_path / "films", terms, overwrite=False)
+    begin_folder(tmp_path / "films", terms, overwrite=False)
+    with pytest.raises(DataError, match=r"holds a study with seconds 120\.0, not 60\.0"):
+        begin_folder(tmp_path / "films", {**terms, "seconds": 60.0}, overwrite=False)

@@ -14,7 +14,7 @@ from budgetrec.display.study_folder import MARKER, SHOWN
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
 from budgetrec.files import check_free
-from budgetrec.study.engine.grid import CELLS, RUNS, Engine, Grid, Stages, run_stages
+from budgetrec.study.engine.grid import CELLS, RUNS, Engine, Failure, Grid, Stages, run_stages
 from budgetrec.study.engine.outputs import FILES as STUDY_FILES
 from budgetrec.study.engine.outputs import Progress, write_marker, write_study
 from budgetrec.study.engine.scale import Scale
@@ -90,10 +90,17 @@ def run_study(
     begin_folder(folder, settings, overwrite=overwrite)
     grid = Grid(folder, engine, progress)
     findings = run_stages(study.stages(request, folder), grid)
-    failed = pl.DataFrame(
-        [{"cell": key, "reason": failure.reason} for key, failure in grid.failures.items()],
-        schema={"cell": pl.String, "reason": pl.String},
+    files = write_findings(folder, settings, findings, grid.failures)
+    return Finished(
+        name=study.name, folder=folder, findings=findings, files=files, num_failed=len(grid.failures)
     )
+
+
+def write_findings(
+    folder: Path, settings: Mapping[str, Any], findings: Findings, failures: Mapping[str, Failure]
+) -> list[str]:
+    """Write tables, figures and a page into a folder; return the names of the files."""
+    failed = pl.DataFrame({"cell": [*failures], "reason": [each.reason for each in failures.values()]})
     frames = {**findings.frames, **{name: table.frame for name, (_, table) in findings.tables.items()}}
     (folder / f"{FAILURES}.csv").unlink(missing_ok=True)
     files = write_study(
@@ -107,13 +114,7 @@ def run_study(
         texts |= {f"{name}.md": table.to_markdown(), f"{name}.tex": table.to_latex()}
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
-    return Finished(
-        name=study.name,
-        folder=folder,
-        findings=findings,
-        files=[*files, *texts],
-        num_failed=len(failed),
-    )
+    return [*files, *texts]
 
 
 def begin_folder(

@@ -103,7 +103,7 @@ class Grid:
         remove_partial(folder / CELLS)
 
     def run(self, cells: Sequence[Cell], *, alone: bool = False) -> list[Outcome | None]:
-        """Return the outcomes in the order of the cells, None where one failed.
+        """Return the outcomes in the order of the cells, None where one failed or was not run.
 
         A cell that is listed twice is run once. A cell that failed in an earlier try is tried again.
         """
@@ -121,7 +121,7 @@ class Grid:
         for place, result in self.engine.run(waiting, self.folder, alone=alone):
             known[waiting[place].key] = self._keep(waiting[place], result)
             self.progress(1)
-        return [known[cell.key] for cell in cells]
+        return [known.get(cell.key) for cell in cells]
 
     def _path(self, cell: Cell, ending: str = "json") -> Path:
         return self.folder / CELLS / f"{cell.key}.{ending}"

@@ -71,6 +71,16 @@ class Serial:
             yield place, _read(run_cell(cell.to_json(), str(folder)))
 
 
+class Idle:
+    """Runs nothing, for a look at what is done so far."""
+
+    def run(
+        self, cells: Sequence[Cell], folder: Path, *, alone: bool
+    ) -> Iterator[tuple[int, Outcome | Failure]]:
+        """Leave every cell as it is."""
+        return iter(())
+
+
 class Local:
     """Runs cells in `num_workers` processes of this machine, which are kept from cell to cell."""
 

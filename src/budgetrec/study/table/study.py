@@ -7,13 +7,14 @@ seed alone, except at the paper's scale); the other seeds follow with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from budgetrec.allocation import Allocation
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
@@ -35,26 +36,12 @@ SHARINGS = ("batch", "sequence")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocation:
-    """n sequences and k negatives, who chose them, and how steps are taken."""
-
-    batch_size: int
-    num_negatives: int
-    source: str = "paper"
-    lean: bool = False
-    micro_batches: int | None = None
-    table_updates: str = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
 class TablePlan:
     """The size of the study: settings of every run, some by dataset, seeds and rates."""
 
     settings: Mapping[str, Any]
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    allocations: Sequence[Allocation] = tuple(
-        Allocation(batch_size=n, num_negatives=k) for n, k in ALLOCATIONS
-    )
+    pairs: Sequence[tuple[int, int]] = ALLOCATIONS  # (n, k)
     num_seeds: int = 5
     most_rates: int | None = None
     tuning_seeds: int = 1
@@ -75,10 +62,7 @@ _SASREC = {"model": "sasrec", "num_blocks": 2, "num_heads": 2, "dropout": 0.2}
 PLANS = {
     Scale.SMOKE: TablePlan(
         settings={"dim": 8, "num_blocks": 1, "num_heads": 1, "max_length": 8, "epochs": 2},
-        allocations=(
-            Allocation(batch_size=8, num_negatives=32),
-            Allocation(batch_size=32, num_negatives=8),
-        ),
+        pairs=((8, 32), (32, 8)),
         num_seeds=2,
         most_rates=1,
         warm_up=0.0,
@@ -115,94 +99,102 @@ def planned_allocation(
 ) -> Allocation:
     """Ask the planner, for a way of sharing and the plan's bytes; what it answers is kept for reruns."""
     path = folder / PLANS_FOLDER / f"{name}-{dataset.identity[:8]}-{sharing}.toml"
+    settings = plan.run_settings(name)
     if not path.is_file():
-        settings = plan.run_settings(name)
-        wishes: dict[str, Any] = {
-            "memory": plan.memory,
-            "config": RunConfig().replaced(settings),
-            "objective": "sampled-softmax",
-            "sharing": sharing,
-            "optimizer": "adam",
-        }
-        if plan.warm_up:
-            made = make_plan(dataset, warm_up=plan.warm_up, threads=1, **wishes)
-        else:  # nothing is measured, so that every run of the study plans alike
-            mean = dataset.info["statistics"]["mean_length"]
-            made = make_plan(None, num_items=dataset.num_items, mean_length=mean, **wishes)
         path.parent.mkdir(exist_ok=True)
-        made.write(path)
+        _plan(plan, dataset, settings, sharing).write(path)
     chosen = Plan.read(path)
     most = TrainingBatches(
         dataset,
         batch_size=1,
-        max_length=plan.run_settings(name)["max_length"],
-        windows=plan.run_settings(name).get("windows", "last"),
+        max_length=settings["max_length"],
+        windows=settings.get("windows", "last"),
     ).num_sequences
     return Allocation(
         batch_size=min(chosen.batch_size, most),
         num_negatives=chosen.num_negatives,
-        source="budgetrec plan",
+        sharing=sharing,
         lean=chosen.lean,
         micro_batches=chosen.micro_batches,
         table_updates=chosen.table_updates,
     )
 
 
+def _plan(plan: TablePlan, dataset: Dataset, settings: Mapping[str, Any], sharing: str) -> Plan:
+    wishes: dict[str, Any] = {
+        "memory": plan.memory,
+        "config": RunConfig().replaced(settings),
+        "objective": "sampled-softmax",
+        "sharing": sharing,
+        "optimizer": "adam",
+    }
+    if plan.warm_up:
+        return make_plan(dataset, warm_up=plan.warm_up, threads=1, **wishes)
+    # Nothing is measured, so that every run of the study plans alike.
+    mean = dataset.info["statistics"]["mean_length"]
+    return make_plan(None, num_items=dataset.num_items, mean_length=mean, **wishes)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """What is compared: everything of a run but its learning rate and seed."""
+class TableSetup:
+    """What is compared: everything of a run but its learning rate and seed; `source` chose the allocation."""
 
     dataset: str
     optimizer: str
     loss: str
-    sharing: str
-    batch_size: int
-    num_negatives: int
     source: str
-    lean: bool
-    micro_batches: int | None
-    table_updates: str
+    allocation: Allocation
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Everything about it by the names of columns."""
+        names = ("batch_size", "num_negatives", "lean", "micro_batches", "table_updates")
+        own = self.allocation.settings
+        return {
+            "dataset": self.dataset,
+            "optimizer": self.optimizer,
+            "loss": self.loss,
+            "sharing": own["sharing"],
+            **{name: own[name] for name in names[:2]},
+            "source": self.source,
+            **{name: own[name] for name in names[2:]},
+        }
 
 
-def configurations(plan: TablePlan, datasets: Mapping[str, Dataset], folder: Path) -> list[Configuration]:
+def configurations(plan: TablePlan, datasets: Mapping[str, Dataset], folder: Path) -> list[TableSetup]:
     """List every configuration of the study: the paper's allocations, and the planner's."""
     found = []
     for name, dataset in datasets.items():
         planned = {each: planned_allocation(plan, name, dataset, each, folder) for each in SHARINGS}
         for optimizer, loss, sharing in product(OPTIMIZERS, LOSSES, SHARINGS):
+            paper = [Allocation(batch_size=n, num_negatives=k, sharing=sharing) for n, k in plan.pairs]
             found += [
-                Configuration(
-                    dataset=name, optimizer=optimizer, loss=loss, sharing=sharing, **asdict(allocation)
-                )
-                for allocation in (*plan.allocations, planned[sharing])
+                TableSetup(dataset=name, optimizer=optimizer, loss=loss, source=source, allocation=each)
+                for source, several in (("paper", paper), ("budgetrec plan", [planned[sharing]]))
+                for each in several
             ]
     return found
 
 
 def make_cell(
-    plan: TablePlan, configuration: Configuration, dataset: Dataset, *, rate: float, seed: int
+    plan: TablePlan, configuration: TableSetup, dataset: Dataset, *, rate: float, seed: int
 ) -> Cell:
     """Describe one run."""
+    allocation = configuration.allocation.settings
+    del allocation["objective"]  # the default of every run, and not in the keys of cells
+    run = {
+        **plan.run_settings(configuration.dataset),
+        "optimizer": configuration.optimizer,
+        "learning_rate": rate,
+        "correction": LOSSES[configuration.loss],
+        **allocation,
+        "seed": seed,
+    }
     cell = Cell(
         study="table",
         version=VERSION,
         function="budgetrec.study.table.cells:train_cell",
-        settings={
-            "dataset": dataset.identity,
-            "run": {
-                **plan.run_settings(configuration.dataset),
-                "optimizer": configuration.optimizer,
-                "learning_rate": rate,
-                "correction": LOSSES[configuration.loss],
-                "sharing": configuration.sharing,
-                "batch_size": configuration.batch_size,
-                "num_negatives": configuration.num_negatives,
-                "lean": configuration.lean,
-                "micro_batches": configuration.micro_batches,
-                "table_updates": configuration.table_updates,
-                "seed": seed,
-            },
-        },
+        settings={"dataset": dataset.identity, "run": run},
     )
     return replace(cell, places={"dataset": str(dataset.folder), "run": cell.key})
 
@@ -210,7 +202,7 @@ def make_cell(
 def count(request: Request) -> int:
     """Count cells, those that are looked up again included."""
     plan, names = PLANS[request.scale], list(request.data) or ["generated"]
-    per_rate = len(LOSSES) * len(SHARINGS) * (len(plan.allocations) + 1)
+    per_rate = len(LOSSES) * len(SHARINGS) * (len(plan.pairs) + 1)
     return sum(
         per_rate * (len(plan.rates(name, optimizer)) * plan.tuning_seeds + plan.num_seeds)
         for name in names
@@ -253,7 +245,7 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     horizons = _horizons(runs)
     rows = pl.DataFrame(
         [
-            {**asdict(each), "learning_rate": best[each], "rate_at_end": ends[each], **row}
+            {**each.row, "learning_rate": best[each], "rate_at_end": ends[each], **row}
             for each, row in _rows(runs, horizons)
         ],
         infer_schema_length=None,
@@ -262,10 +254,10 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
 
 
 def _best_rates(
-    tried: Sequence[tuple[Configuration, float, int]], outcomes: Sequence[Outcome | None]
-) -> dict[Configuration, float]:
+    tried: Sequence[tuple[TableSetup, float, int]], outcomes: Sequence[Outcome | None]
+) -> dict[TableSetup, float]:
     """Return the rate with the best validation NDCG@10, the mean over seeds; what diverged counts as 0."""
-    scores: dict[Configuration, dict[float, float]] = {}
+    scores: dict[TableSetup, dict[float, float]] = {}
     for (each, rate, _), outcome in zip(tried, outcomes, strict=True):
         rates = scores.setdefault(each, {})
         rates.setdefault(rate, 0.0)
@@ -278,7 +270,7 @@ def _best_rates(
     }
 
 
-_Run = tuple[Configuration, int, Outcome]
+_Run = tuple[TableSetup, int, Outcome]
 
 
 def _frame(outcome: Outcome) -> pl.DataFrame:
@@ -295,7 +287,7 @@ def _horizons(runs: Sequence[_Run]) -> dict[str, dict[str, float]]:
 
 def _rows(
     runs: Sequence[_Run], horizons: Mapping[str, Mapping[str, float]]
-) -> Iterator[tuple[Configuration, dict[str, Any]]]:
+) -> Iterator[tuple[TableSetup, dict[str, Any]]]:
     """Return the numbers of each run; means of losses go to the horizons of its dataset."""
     for each, seed, outcome in runs:
         yield (
@@ -314,11 +306,11 @@ def _curves(runs: Sequence[_Run]) -> pl.DataFrame:
     """Return the curves of every configuration, averaged over its seeds."""
     frames = [
         _frame(outcome)
-        .with_columns(**{name: pl.lit(value) for name, value in asdict(each).items()})
+        .with_columns(**{name: pl.lit(value) for name, value in each.row.items()})
         .with_row_index("evaluation")
         for each, _, outcome in runs
     ]
-    names = [*asdict(runs[0][0]), "evaluation"]
+    names = [*runs[0][0].row, "evaluation"]
     columns = ("step", "examples", "seconds", "val_loss", "ndcg@10")
     return (
         pl.concat(frames, how="vertical_relaxed")

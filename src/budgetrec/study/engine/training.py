@@ -1,0 +1,36 @@
+"""A cell that trains: a run in the study's folder, begun or gone on with."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from budgetrec.data.store import Dataset
+from budgetrec.errors import DataError, NotFiniteError, TrainingError
+from budgetrec.runs.run import LAST, MARKER, Run
+from budgetrec.settings.sections import RunConfig
+from budgetrec.study.engine.grid import RUNS, Outcome
+from budgetrec.training.loop import resume, train
+
+DIVERGED = "diverged"
+
+
+def train_run(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Run | Outcome:
+    """Train, or go on with what a killed study left; return the run, or the outcome of one that diverged."""
+    dataset = Dataset.open(places["dataset"])
+    if dataset.identity != settings["dataset"]:
+        raise DataError(
+            f"{places['dataset']} holds the dataset {dataset.identity}, not {settings['dataset']}. "
+            "Start the study again."
+        )
+    place = folder / RUNS / places["run"]
+    try:
+        if (place / MARKER).is_file() and (place / LAST).is_file():
+            return resume(place, dataset=dataset)
+        config = RunConfig().replaced({**settings["run"], "threads": 1, "device": "cpu"})
+        return train(dataset, place, config, overwrite=True)
+    except TrainingError as error:
+        if not isinstance(error.__cause__, NotFiniteError):
+            raise
+        shutil.rmtree(place, ignore_errors=True)
+        return Outcome(values={DIVERGED: str(error.__cause__)})
