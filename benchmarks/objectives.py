@@ -23,7 +23,8 @@ import torch
 from machine import describe_machine
 from torch import Tensor
 
-from budgetrec.objectives import full_softmax, sampled_softmax
+from budgetrec.objectives.full_softmax import full_softmax
+from budgetrec.objectives.sampled_softmax import sampled_softmax
 from budgetrec.samplers import Negatives, Uniform
 
 SEQUENCES, LENGTH, DIM, ITEMS = 128, 200, 64, 100_000

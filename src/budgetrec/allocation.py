@@ -67,7 +67,7 @@ class Allocation:
 
     def describe(self) -> str:
         """Name the way to take a step in a few words."""
-        name = SHORT_WORDS[self.sharing] if self.draws else "full softmax"
+        name = SHORT_WORDS[self.sharing] if self.draws else self.objective.replace("-", " ")
         extras = ["lean"] if self.lean else []
         extras += [f"{self.micro_batches} micro-batches"] if self.micro_batches else []
         extras += ["row-sparse"] if self.table_updates == "row-sparse" else []

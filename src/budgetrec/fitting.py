@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from budgetrec.data.features import read_item_features
-from budgetrec.data.prepare import prepare
+from budgetrec.data.prepare import PrepareOptions, prepare
 from budgetrec.data.store import MARKER as DATASET_MARKER
 from budgetrec.data.store import Dataset
 from budgetrec.evaluation.evaluate import Evaluation, evaluate
@@ -24,6 +24,8 @@ from budgetrec.runs.layout import FILES
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.tracking import Watcher
+
+_PLANNING, _PREPARING = PlanOptions(), PrepareOptions()
 
 Report = Callable[[str], None]
 
@@ -56,9 +58,9 @@ def fit(
 
     `inputs` are files of interactions, prepared into the folder `output`-dataset, or one folder that is
     prepared already. `config` holds the settings of the run, `planning` what is wanted of the plan and
-    `preparing` how files are read, cleaned and split. `features` stand in for a table of item vectors: a tensor
-    (K, f), or a file of items. `stages` surrounds quiet work and gives what hears of its
-    stages; `hear_plan` hears the plan before training begins.
+    `preparing` how files are read, cleaned and split. `features` stand in for a table of item vectors: a
+    tensor (K, f), or a file of items. `stages` surrounds quiet work and returns what is told the name of each
+    stage; `hear_plan` is told the plan before training begins.
     """
     output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)
@@ -105,4 +107,4 @@ def _open(
     if len(paths) == 1 and (paths[0] / DATASET_MARKER).is_file():
         return Dataset.open(paths[0]), None
     folder = output.with_name(f"{output.name}-dataset")
-    return prepare(paths, folder, overwrite=overwrite, report=report, **preparing), folder
+    return prepare(paths, folder, preparing, overwrite=overwrite, report=report), folder

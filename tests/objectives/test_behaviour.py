@@ -6,13 +6,11 @@ import pytest
 import torch
 
 from budgetrec.errors import ArgumentError
-from budgetrec.objectives import (
-    binary_cross_entropy,
-    full_softmax,
-    reduced_cross_entropy,
-    sampled_softmax,
-    scalable_cross_entropy,
-)
+from budgetrec.objectives.binary import binary_cross_entropy
+from budgetrec.objectives.full_softmax import full_softmax
+from budgetrec.objectives.reduced import reduced_cross_entropy
+from budgetrec.objectives.sampled_softmax import sampled_softmax
+from budgetrec.objectives.scalable import scalable_cross_entropy
 from budgetrec.samplers import Negatives, Uniform
 
 K = 50

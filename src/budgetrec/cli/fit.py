@@ -9,7 +9,7 @@ import typer
 from budgetrec.cli import app, options
 from budgetrec.cli.console import print_json, stages, stdout
 from budgetrec.cli.options import setting_flags, with_flags
-from budgetrec.cli.plan import print_plan
+from budgetrec.cli.plan import plan_options, print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
 from budgetrec.cli.train import starting_config
 from budgetrec.cli.training_bar import TrainingBar
@@ -52,7 +52,7 @@ def fit(
     parse_bytes(memory)  # before the slow start
     prepared = prepare_options(**preparing)
     chosen = starting_config(preset_name, config, has_features=item_features is not None)
-    chosen.replaced(settings).refuse_unused(settings)
+    chosen = chosen.asked(settings)
     from budgetrec.fitting import fit as fit_run
 
     def tell(planned: Any) -> None:
@@ -67,12 +67,11 @@ def fit(
         config=chosen,
         features=item_features,
         preparing=prepared,
-        planning={"goal": goal, "rule": rule, "margin": margin, "warm_up": warm_up},
+        planning=plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up=warm_up),
         overwrite=overwrite,
         watcher=TrainingBar(settings),
         stages=stages,
         hear_plan=tell,
-        **settings,
     )
     last = fitted.run.metrics.row(-1, named=True)
     if as_json:

@@ -13,7 +13,8 @@ from budgetrec.errors import ArgumentError
 from budgetrec.units import parse_bytes
 
 if TYPE_CHECKING:
-    from budgetrec.planner import Plan
+    from budgetrec.planner.plan import Plan
+    from budgetrec.planner.request import PlanOptions
 
 
 @app.command()
@@ -67,22 +68,18 @@ def plan(
         features = None if item_features is None else read_item_features(item_features, opened)
     elif item_features is not None:
         raise ArgumentError("--item-features are of the items of a dataset, and there is none. Pass one.")
-    from budgetrec.planner.making import plan_with_search
+    chosen = chosen.asked(settings)
+    from budgetrec.planner.planning import make_request, plan_with_search
 
+    wanted = plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up=warm_up)
     with stages() as report:
         planned = plan_with_search(
+            make_request(memory, chosen, wanted),
             opened,
-            memory=memory,
-            config=chosen,
             features=features,
-            goal=goal,
-            rule=rule,
-            margin=margin,
-            warm_up=warm_up,
             num_items=num_items,
             mean_length=mean_length,
             report=report,
-            **settings,
         )
         if output is not None:
             from budgetrec.display.charts import save_pictures
@@ -103,6 +100,22 @@ def plan(
         flags += "" if item_features is None else f" --item-features {item_features}"
         command = f"budgetrec train {dataset or 'DATASET'} -o RUN --plan {output / 'plan.toml'}{flags}"
         stdout.print(f"\nSaved in {output}. Next: {command}")
+
+
+def plan_options(
+    settings: dict[str, Any], *, goal: str, rule: str, margin: float, warm_up: float
+) -> "PlanOptions":
+    """Return what is wanted of a plan; of the settings that were given it keeps those that a plan decides."""
+    from budgetrec.planner.request import DRAWN_ONLY, PLANNED, PlanOptions
+
+    return PlanOptions(
+        goal=goal,
+        rule=rule,
+        margin=margin,
+        warm_up=warm_up,
+        drawn=any(name in settings for name in DRAWN_ONLY),
+        **{name: value for name, value in settings.items() if name in PLANNED},
+    )
 
 
 def _as_flag(name: str, value: object) -> str:

@@ -1,7 +1,7 @@
 """`budgetrec prepare`: from raw interactions to a prepared dataset."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from budgetrec.cli.console import print_json, print_table, stages, stdout
 from budgetrec.cli.options import AsJson, OutputFolder, Overwrite
 from budgetrec.data.formats import FORMATS
 from budgetrec.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from budgetrec.data.prepare import PrepareOptions
 
 SPLITS = ("leave-one-out", "temporal", "temporal-users")
 
@@ -82,7 +85,7 @@ def prepare(
     from budgetrec.data.prepare import prepare as prepare_dataset
 
     with stages() as report:
-        dataset = prepare_dataset(inputs, output, overwrite=overwrite, report=report, **options)
+        dataset = prepare_dataset(inputs, output, options, overwrite=overwrite, report=report)
     if as_json:
         print_json({"output": str(output), **dataset.info["statistics"], **dataset.info})
     else:
@@ -94,23 +97,24 @@ def prepare(
         stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
 
 
-def prepare_options(**flags: Any) -> dict[str, Any]:
-    """Return what `budgetrec.prepare` is called with for the flags of the command."""
+def prepare_options(**flags: Any) -> "PrepareOptions":
+    """Return the options that the flags of the command stand for."""
     from budgetrec.data.cleaning import Cleaning
     from budgetrec.data.columns import Columns
+    from budgetrec.data.prepare import PrepareOptions
 
     roles = ("user", "item", "time", "rating")
     cleaning = ("rating_above", "min_user", "min_item", "one_pass", "repeats")
     shares = ("test_share", "validation_share", "seed")
-    return {
-        "layout": flags["layout"],
-        "columns": Columns(**{role: flags.get(f"{role}_column") for role in roles}),
-        "file_order": flags["file_order"],
-        "header": not flags["no_header"],
-        "drop_nulls": flags["drop_nulls"],
-        "cleaning": Cleaning(**{name: flags[name] for name in cleaning if name in flags}),
-        "split": _split(flags["split"], **{name: flags.get(name) for name in shares}),
-    }
+    return PrepareOptions(
+        layout=flags["layout"],
+        columns=Columns(**{role: flags.get(f"{role}_column") for role in roles}),
+        file_order=flags["file_order"],
+        header=not flags["no_header"],
+        drop_nulls=flags["drop_nulls"],
+        cleaning=Cleaning(**{name: flags[name] for name in cleaning if name in flags}),
+        split=_split(flags["split"], **{name: flags.get(name) for name in shares}),
+    )
 
 
 def _split(name: str, **settings: Any) -> Any:

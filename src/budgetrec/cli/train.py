@@ -47,9 +47,15 @@ def train(
         _refuse_with_resume({**given, "--item-features": item_features, "--overwrite": overwrite or None})
         if not (resume / "run.toml").is_file():  # before the slow start
             raise TrainingError(f"{resume} is not a run: it has no run.toml. Make one with budgetrec train.")
-        from budgetrec.training import loop as training
+        from budgetrec.planner import following
+        from budgetrec.training.loop import RESUMABLE
 
-        run = training.resume(resume, dataset=dataset, watcher=watcher, **settings)
+        for name in sorted(settings.keys() - set(RESUMABLE)):
+            raise ArgumentError(
+                f"{name} cannot change in the middle of a run. Start another run, or change one of "
+                f"{', '.join(sorted(RESUMABLE))}."
+            )
+        run = following.resume(resume, dataset=dataset, watcher=watcher, **settings)
     else:
         if dataset is None and config is not None:
             dataset = _dataset_of(config)
@@ -60,7 +66,7 @@ def train(
         chosen = starting_config(preset_name, config, has_features=item_features is not None)
         planned = None
         if plan is not None:
-            from budgetrec.planner.record import Plan
+            from budgetrec.planner.plan import Plan
 
             planned = Plan.read(plan)
             for name, value in planned.settings.items():
@@ -68,8 +74,8 @@ def train(
                     raise ArgumentError(
                         f"{name} is {settings[name]}, and {plan} has {value}. Leave it out, or plan again."
                     )
-            chosen = chosen.replaced(planned.settings)
-        chosen.replaced(settings).refuse_unused(settings)
+            chosen = planned.configure(chosen)
+        chosen = chosen.asked(settings)
         from budgetrec.data.store import Dataset
         from budgetrec.files import check_free
 
@@ -77,18 +83,17 @@ def train(
             check_free(output, overwrite=False, files=())
         opened = Dataset.open(dataset)  # before the slow start
         from budgetrec.data.features import read_item_features
-        from budgetrec.training import loop as training
+        from budgetrec.planner import following
 
         features = None if item_features is None else read_item_features(item_features, opened)
-        run = training.train(
+        run = following.follow(
             opened,
             output,
             chosen,
+            planned,
             features=features,
-            plan=planned,
             overwrite=overwrite,
             watcher=watcher,
-            **settings,
         )
     _tell(run, as_json=as_json)
 

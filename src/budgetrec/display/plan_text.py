@@ -1,7 +1,7 @@
 """A plan as rows of text, for a terminal."""
 
 from budgetrec.display.words import MEMORY_NAMES, NOISE_NAMES, SHARING_NAMES, as_step_seconds
-from budgetrec.planner.record import Candidate, Plan
+from budgetrec.planner.plan import Candidate, Plan
 from budgetrec.units import format_bytes
 
 _BAR = 24
@@ -20,17 +20,14 @@ def bar(share: float) -> str:
 
 def headline(plan: Plan) -> str:
     """Return in one sentence what a step is: its sequences, its negatives and how long it takes."""
-    negatives = f"{plan.num_negatives:,} negative{'s'[: plan.num_negatives > 1]}"
-    drawn = "every item scored" if scores_every_item(plan) else f"{negatives}, {SHARING_NAMES[plan.sharing]}"
+    chosen, drawn = plan.allocation, "every item scored"
+    if chosen.draws:
+        negatives = f"{chosen.num_negatives:,} negative{'s'[: chosen.num_negatives > 1]}"
+        drawn = f"{negatives}, {SHARING_NAMES[chosen.sharing]}"
     return (
-        f"{plan.batch_size:,} sequences a step ({plan.num_targets:,} targets), {drawn}: "
+        f"{chosen.batch_size:,} sequences a step ({plan.num_targets:,} targets), {drawn}: "
         f"about {as_step_seconds(plan.step_seconds)} a step."
     )
-
-
-def scores_every_item(plan: Plan) -> bool:
-    """Say whether a step scores every item, so that no negatives are drawn."""
-    return plan.objective == "full-softmax"
 
 
 def memory_rows(plan: Plan) -> list[tuple[str, str, str]]:
@@ -55,18 +52,21 @@ def noise_rows(plan: Plan) -> list[tuple[str, str, str]]:
 
 def candidate_rows(plan: Plan) -> list[tuple[str, ...]]:
     """Return the plan and those that lost: n, k, bytes, noise, seconds, score and why."""
-    ours = _costs(plan, plan.total_noise)
+    chosen = plan.allocation
+    ours = _costs(plan, chosen.batch_size, chosen.num_negatives, plan.total_noise)
     rows: list[tuple[str, ...]] = [("this plan", *ours, "1.00", "")]
     for each in plan.candidates:
         score = f"{each.score:.2f}" if each.score < 100 else f"{each.score:,.0f}"
-        rows.append((each.name, *_costs(each, each.noise), score, each.why))
+        rows.append(
+            (each.name, *_costs(each, each.batch_size, each.num_negatives, each.noise), score, each.why)
+        )
     return rows
 
 
-def _costs(each: Plan | Candidate, noise: float) -> tuple[str, ...]:
+def _costs(each: Plan | Candidate, n: int, k: int, noise: float) -> tuple[str, ...]:
     return (
-        f"{each.batch_size:,}",
-        f"{each.num_negatives:,}",
+        f"{n:,}",
+        f"{k:,}",
         format_bytes(each.predicted_bytes),
         f"{noise:.3g}",
         as_step_seconds(each.step_seconds),

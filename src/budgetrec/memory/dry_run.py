@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from budgetrec.memory.features import Features
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
-from budgetrec.objectives.full_softmax import TILE_TARGETS
-from budgetrec.objectives.specification import Objective, StepFloor
+from budgetrec.objectives.blocks import TILE_TARGETS
+from budgetrec.objectives.contract import Objective
+from budgetrec.objectives.specification import StepFloor
 
 _NUM_RUNS = 12
 _LONGEST = 32

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from budgetrec.memory.distinct import Frequencies, expected_distinct
-from budgetrec.objectives.full_softmax import logits_at_once
-from budgetrec.objectives.scoring import block_steps
+from budgetrec.objectives.blocks import block_steps, logits_at_once
 
 Floats = NDArray[np.float64]
 

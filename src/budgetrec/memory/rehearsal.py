@@ -14,8 +14,8 @@ from budgetrec.data.batches import Batch
 from budgetrec.memory.timeline import Timeline, begin, record, stage, turn
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import RowGradients
+from budgetrec.objectives.contract import Objective
 from budgetrec.objectives.modules import Drawn
-from budgetrec.objectives.specification import Objective
 from budgetrec.stepping.gradients import accumulate_gradients
 
 # In the order of a step. "batch" is what comes before the first part: sorting, hiding, drawing.

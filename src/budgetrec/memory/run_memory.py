@@ -23,7 +23,7 @@ from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
-from budgetrec.objectives.specification import Objective
+from budgetrec.objectives.contract import Objective
 from budgetrec.optimizers import make_optimizers
 from budgetrec.ranking.histories import ENCODED_AT_ONCE
 from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS

@@ -16,14 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import LinearCrossEntropyOptions, functional
 
+from budgetrec.objectives.blocks import TABLE_BLOCK_BYTES, TILE_TARGETS, in_tiles
+from budgetrec.objectives.blocks import tile_items as tile_items_of
 from budgetrec.objectives.checks import check_finite, check_inputs, check_options
 
 Floats = NDArray[np.float64]
-
-BLOCK_BYTES = 64 * 2**20
-# Below this many targets in a block of torch's, products with the whole table are slow.
-_FEWEST_TARGETS = 64
-TILE_TARGETS = 1024
 
 
 def full_softmax(
@@ -35,7 +32,7 @@ def full_softmax(
     temperature: float = 1.0,
     cosine: bool = False,
     lean: bool = False,
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int = TABLE_BLOCK_BYTES,
 ) -> Tensor:
     """Average the exact loss over the targets; hidden (G, T/G, d), targets and mask (G, T/G), table (K, d).
 
@@ -65,36 +62,20 @@ def full_softmax(
     return check_finite(loss, hidden, table)
 
 
-def in_tiles(num_items: int, element_size: int, block_bytes: int) -> bool:
-    """Say whether lean mode cuts the items too, as a block against all of them would hold few targets."""
-    return block_bytes // (num_items * element_size) < _FEWEST_TARGETS
-
-
-def logits_at_once(targets: Floats, num_items: int, block_bytes: int, *, tiles: bool) -> Floats:
-    """Count the logits that exist at once in lean mode, for arrays of numbers of targets."""
-    if tiles:
-        return np.minimum(targets, TILE_TARGETS) * min(_tile_items(block_bytes), num_items)
-    return np.minimum(targets, block_bytes // (4 * num_items)) * num_items
-
-
 def _lean(states: Tensor, vectors: Tensor, wanted: Tensor, block_bytes: int) -> Tensor:
     num_items, element_size = vectors.shape[0], vectors.element_size()
     if in_tiles(num_items, element_size, block_bytes) or vectors.dtype not in (torch.float32, torch.float64):
-        return full_softmax_in_tiles(states, vectors, wanted, tile_items=_tile_items(block_bytes))
+        return full_softmax_in_tiles(states, vectors, wanted, tile_items=tile_items_of(block_bytes))
     block = min(block_bytes // (num_items * element_size), states.shape[0])
     options = LinearCrossEntropyOptions(batch_chunk_size=block, allow_retain_graph=True)
     return functional.linear_cross_entropy(states, vectors, wanted, options=options)
-
-
-def _tile_items(block_bytes: int) -> int:
-    return max(1, block_bytes // (4 * TILE_TARGETS))
 
 
 def full_softmax_in_tiles(
     states: Tensor, vectors: Tensor, wanted: Tensor, *, tile_items: int | None = None
 ) -> Tensor:
     """Average over states (T, d) against vectors (K, d), a tile of targets and items at a time."""
-    tile_items = tile_items or _tile_items(BLOCK_BYTES)
+    tile_items = tile_items or tile_items_of(TABLE_BLOCK_BYTES)
     loss: Tensor = _Tiles.apply(states, vectors, wanted, tile_items)  # type: ignore[no-untyped-call]
     return loss
 

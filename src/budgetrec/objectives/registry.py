@@ -1,20 +1,13 @@
 """Every objective by its name.
 
 A new objective is a file of its own and one entry in `OBJECTIVES`. If it has options of its own, their record
-joins `ObjectiveOptions`; flags and TOML keys follow.
+joins `ObjectiveOptions`; flags and TOML keys follow. Builders import torch only when they are called.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from budgetrec.objectives.full_softmax import BLOCK_BYTES as TABLE_BLOCK_BYTES
-from budgetrec.objectives.full_softmax import in_tiles
-from budgetrec.objectives.modules import (
-    BinaryCrossEntropy,
-    FullSoftmax,
-    ReducedCrossEntropy,
-    SampledSoftmax,
-    ScalableCrossEntropy,
-)
+from budgetrec.objectives.blocks import TABLE_BLOCK_BYTES, in_tiles
 from budgetrec.objectives.specification import (
     BucketOptions,
     CalibrationOptions,
@@ -27,8 +20,19 @@ from budgetrec.objectives.specification import (
 )
 from budgetrec.options import Options
 
+if TYPE_CHECKING:
+    from budgetrec.objectives.modules import (
+        BinaryCrossEntropy,
+        FullSoftmax,
+        ReducedCrossEntropy,
+        SampledSoftmax,
+        ScalableCrossEntropy,
+    )
 
-def _sampled_softmax(parts: ObjectiveParts) -> SampledSoftmax:
+
+def _sampled_softmax(parts: ObjectiveParts) -> "SampledSoftmax":
+    from budgetrec.objectives.modules import SampledSoftmax
+
     options = SampledSoftmaxOptions.of(parts.options)
     return SampledSoftmax(
         parts.num_items,
@@ -43,7 +47,9 @@ def _sampled_softmax(parts: ObjectiveParts) -> SampledSoftmax:
     )
 
 
-def _binary(parts: ObjectiveParts, calibration: float = 0.0) -> BinaryCrossEntropy:
+def _binary(parts: ObjectiveParts, calibration: float = 0.0) -> "BinaryCrossEntropy":
+    from budgetrec.objectives.modules import BinaryCrossEntropy
+
     return BinaryCrossEntropy(
         parts.num_items,
         parts.num_negatives,
@@ -55,11 +61,13 @@ def _binary(parts: ObjectiveParts, calibration: float = 0.0) -> BinaryCrossEntro
     )
 
 
-def _calibrated(parts: ObjectiveParts) -> BinaryCrossEntropy:
+def _calibrated(parts: ObjectiveParts) -> "BinaryCrossEntropy":
     return _binary(parts, CalibrationOptions.of(parts.options).calibration)
 
 
-def _full_softmax(parts: ObjectiveParts) -> FullSoftmax:
+def _full_softmax(parts: ObjectiveParts) -> "FullSoftmax":
+    from budgetrec.objectives.modules import FullSoftmax
+
     options = ScoreOptions.of(parts.options)
     return FullSoftmax(
         temperature=options.temperature,
@@ -69,7 +77,9 @@ def _full_softmax(parts: ObjectiveParts) -> FullSoftmax:
     )
 
 
-def _scalable(parts: ObjectiveParts) -> ScalableCrossEntropy:
+def _scalable(parts: ObjectiveParts) -> "ScalableCrossEntropy":
+    from budgetrec.objectives.modules import ScalableCrossEntropy
+
     options = BucketOptions.of(parts.options)
     return ScalableCrossEntropy(
         options.num_buckets, options.bucket_targets, options.bucket_items, lean=parts.lean
@@ -81,7 +91,9 @@ def _bucket_floor(options: Options) -> StepFloor:
     return StepFloor(targets=2 * buckets.bucket_targets, items=buckets.bucket_items)
 
 
-def _reduced(parts: ObjectiveParts) -> ReducedCrossEntropy:
+def _reduced(parts: ObjectiveParts) -> "ReducedCrossEntropy":
+    from budgetrec.objectives.modules import ReducedCrossEntropy
+
     return ReducedCrossEntropy(ChunkOptions.of(parts.options).num_buckets, lean=parts.lean)
 
 

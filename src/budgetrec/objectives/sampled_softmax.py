@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 
 from budgetrec.errors import ArgumentError
+from budgetrec.objectives.blocks import BLOCK_BYTES
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.logq import logq_rows, refined_logq_rows
-from budgetrec.objectives.scoring import BLOCK_BYTES, RowLoss, Scores, Scoring, log_sum_exp, mean_loss
+from budgetrec.objectives.scoring import RowLoss, Scores, Scoring, log_sum_exp, mean_loss
+from budgetrec.objectives.specification import CORRECTIONS
 from budgetrec.samplers.contract import Negatives
 
 
@@ -55,7 +57,7 @@ def _against(positive: Tensor, log_rest: Tensor) -> Tensor:
     return torch.logaddexp(positive, log_rest) - positive
 
 
-CORRECTIONS: dict[str, RowLoss] = {
+_ROW_LOSSES: dict[str, RowLoss] = {
     "none": _vanilla_rows,
     "theorem": _theorem_rows,
     "logq": logq_rows,
@@ -109,7 +111,7 @@ def row_loss_for(correction: str) -> RowLoss:
     """Look a correction up by its name."""
     if correction not in CORRECTIONS:
         raise ArgumentError(f"correction is {correction!r}; pass one of {', '.join(map(repr, CORRECTIONS))}.")
-    return CORRECTIONS[correction]
+    return _ROW_LOSSES[correction]
 
 
 def sampled_softmax_reference(

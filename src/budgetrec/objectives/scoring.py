@@ -8,19 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from budgetrec.objectives.blocks import BLOCK_BYTES, block_steps
 from budgetrec.objectives.checks import Table, check_finite, check_inputs, check_options
 from budgetrec.samplers.contract import Negatives
-
-# A block's logits and gathered rows. Measured on one CPU thread: 2 to 16 MiB are alike, 0.5 and 64 MiB half
-# as fast.
-BLOCK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -249,20 +244,6 @@ class _LeanSum(torch.autograd.Function):
             for grad, needed in zip(wanted, ctx.needs_input_grad[:2], strict=True)
         )
         return first, second, None, None, None
-
-
-def block_steps(
-    size: ArrayLike, dim: int, num_negatives: ArrayLike, element_size: int, block_bytes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many groups of `size` targets a block holds, and how many targets of a group.
-
-    >>> [int(step) for step in block_steps(10, 6, 4, 4, 1024)]  # 256 bytes a group: logits and rows
-    [4, 10]
-    """
-    size, num_negatives = np.asarray(size), np.asarray(num_negatives)
-    groups = np.maximum(1, block_bytes // ((size + dim) * num_negatives * element_size))
-    columns = np.where(groups > 1, size, np.maximum(1, block_bytes // (num_negatives * element_size)))
-    return groups, columns
 
 
 def _blocks(

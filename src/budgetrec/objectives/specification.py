@@ -1,47 +1,21 @@
-"""What the house knows of an objective besides its formula: see `objectives.registry`."""
+"""What the house knows of an objective besides its formula: see `objectives.registry`.
+
+Nothing here imports torch, so that `--help` comes at once.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
-from budgetrec.objectives.checks import Table
-from budgetrec.objectives.modules import Drawn
-from budgetrec.objectives.sampled_softmax import CORRECTIONS
-from budgetrec.objectives.scoring import BLOCK_BYTES
+from budgetrec.objectives.blocks import BLOCK_BYTES
 from budgetrec.options import Options, check_choice, check_positive, check_share, setting
-from budgetrec.samplers.contract import Negatives
-from budgetrec.samplers.specification import AnySampler
 
+if TYPE_CHECKING:
+    from budgetrec.objectives.contract import Objective
+    from budgetrec.samplers.contract import AnySampler
 
-class Objective(Protocol):
-    """A loss that training can cut into parts."""
-
-    @property
-    def separable(self) -> bool:
-        """Whether the loss of a batch is the mean of its parts' losses."""
-
-    whole_table: bool  # whether it scores against the whole table instead of gathered rows
-
-    def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> Drawn | None:
-        """Draw for a whole batch, or return None if there is nothing to draw, or not yet."""
-
-    def num_logits(self, num_targets: int, num_items: int) -> int:
-        """Count the scores that `num_targets` targets are compared with."""
-
-    def __call__(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        table: Table,
-        *,
-        mask: Tensor,
-        generator: torch.Generator,
-        **negatives: Negatives,
-    ) -> Tensor:
-        """Return the mean loss; `negatives` are passed only where `draw` returned some."""
+SHARINGS = ("batch", "sequence", "target")
+CORRECTIONS = ("none", "theorem", "logq", "logq-negatives", "refined-logq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +40,7 @@ class SampledSoftmaxOptions(ScoreOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("correction", self.correction, tuple(CORRECTIONS))
+        check_choice("correction", self.correction, CORRECTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +86,7 @@ class ObjectiveParts:
     sharing: str
     lean: bool
     options: Options
-    sampler: AnySampler | None = None
+    sampler: "AnySampler | None" = None
     block_bytes: int | None = None
 
 
@@ -133,13 +107,12 @@ class ObjectiveSpecification:
     """
 
     name: str
-    build: Callable[[ObjectiveParts], Objective]
+    build: Callable[[ObjectiveParts], "Objective"]
     options: type[Options] = Options
     draws: bool = False  # a sampler draws its negatives; else it needs the whole item table
     separable: bool = True  # the loss of a batch is the mean of its parts' losses
     law: Literal["exact", "guide"] | None = None
     block_bytes: int = BLOCK_BYTES  # of logits in lean mode
-    in_tiles: Callable[[int, bool], bool] = lambda num_items, half_precision: (
-        False
-    )  # lean, are items cut too?
+    # Whether lean mode cuts items too, given their number and whether numbers have half precision.
+    in_tiles: Callable[[int, bool], bool] = lambda num_items, half: False
     step_floor: Callable[[Options], StepFloor] = lambda options: StepFloor()

@@ -1,8 +1,8 @@
 """Train by a plan, or without one."""
 
-import tomli_w
 from pathlib import Path
 
+import tomli_w
 from torch import Tensor
 
 from budgetrec.data.store import Dataset
@@ -10,7 +10,8 @@ from budgetrec.errors import ArgumentError
 from budgetrec.options import Value
 from budgetrec.planner.plan import Plan
 from budgetrec.planner.replanning import make_replan
-from budgetrec.runs.run import PLAN, Run
+from budgetrec.runs.layout import PLAN
+from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training import loop
 from budgetrec.training.changes import Replan
@@ -99,9 +100,7 @@ def resume(
     return loop.resume(run, config, replan=replan, watcher=watcher)
 
 
-def _replan(
-    plan: Plan | None, config: RunConfig, dataset: Dataset, features: Tensor | None
-) -> Replan | None:
+def _replan(plan: Plan | None, config: RunConfig, dataset: Dataset, features: Tensor | None) -> Replan | None:
     if config.training.replan is None:
         return None
     if plan is None:

@@ -57,8 +57,9 @@ def probe_noise(stepper: Stepper, *, report: Callable[[str], None] = lambda stag
     )
     found = MeasuredNoise.of(probe, stepper.steps)
     if objective.specification.law == "guide":
-        told = f"the law is of the sampled softmax; for {objective.objective} it is a guide"
-        found.assumptions["objective"] = told
+        found.assumptions["objective"] = (
+            f"the law is of the sampled softmax; for {objective.objective} it is a guide"
+        )
     return found
 
 

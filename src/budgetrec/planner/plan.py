@@ -43,8 +43,8 @@ class Plan:
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
     itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
     holds the other settings on which the bytes depend, such as `dim` and `max_length`.
-    `seconds_model` holds what steps of each family were measured to cost and `overhead_bytes` what the process
-    needs besides tensors, so that a run can plan anew without measuring them again.
+    `seconds_model` holds what steps of each family were measured to cost and `overhead_bytes` what the
+    process needs besides tensors, so that a run can plan anew without measuring them again.
     """
 
     allocation: Allocation

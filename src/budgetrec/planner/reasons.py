@@ -103,7 +103,7 @@ def _sharing(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
         other = None if sharing == way.sharing else _best(ranked, objective=way.objective, sharing=sharing)
         if other is not None:
             same = dataclasses.replace(way, sharing=sharing)
-            noise = float(search.noise(same, chosen.allocation.batch_size, chosen.allocation.num_negatives).total) / chosen.noise
+            noise = float(search.noise(same, way.batch_size, way.num_negatives).total) / chosen.noise
             told.append(
                 f"{words[sharing]} has {_times(noise)} the noise for the same n and k, and at its own best "
                 f"{_times(other.score / chosen.score)} the {_UNIT[search.goal]}"
@@ -163,10 +163,7 @@ def runner_ups(search: Search, chosen: Choice, ranked: list[Choice]) -> tuple[Ca
     if sampled and not search.fixed:
         shared = next((way for way in sampled if way.sharing == "batch"), sampled[0])
         square = paper_choice(search, shared)
-        if square is not None and (square.batch_size, square.num_negatives) != (
-            chosen.allocation.batch_size,
-            chosen.allocation.num_negatives,
-        ):
+        if square is not None and _numbers(square) != _numbers(chosen):
             found.append(("the paper's n = k", square))
     if not search.fixed and chosen.allocation.draws:
         found += _extremes(search, chosen.allocation)
@@ -230,3 +227,7 @@ def _candidate(search: Search, chosen: Choice, name: str, other: Choice) -> Cand
         score=ratio,
         why=why,
     )
+
+
+def _numbers(choice: Choice) -> tuple[int, int]:
+    return choice.allocation.batch_size, choice.allocation.num_negatives

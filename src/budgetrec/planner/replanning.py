@@ -79,6 +79,6 @@ def _compare(plan: Plan, request: Request, measured: Measurements, stepper: Step
     changed = dataclasses.replace(then.at(new.batch_size, new.num_negatives), micro_batches=old.micro_batches)
     return Change(
         allocation=changed,
-        sentence=f"planned again; k = {new.num_negatives:,} per {new.sharing}{later}: {gain:.0%} less time to "
-        f"the same loss than n = {old.batch_size:,}, k = {old.num_negatives:,} per {old.sharing}.",
+        sentence=f"planned again; k = {new.num_negatives:,} per {new.sharing}{later}: {gain:.0%} less time "
+        f"to the same loss than n = {old.batch_size:,}, k = {old.num_negatives:,} per {old.sharing}.",
     )

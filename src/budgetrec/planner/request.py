@@ -10,6 +10,8 @@ from budgetrec.settings.sections import RunConfig
 
 GOALS = ("time", "noise")
 RULES = ("law", "paper")
+# What says something of drawn negatives and nothing of a full softmax, and is no part of an allocation.
+DRAWN_ONLY = ("sampler", "popularity_power", "correction")
 PLANNED = tuple(item.name for item in dataclasses.fields(Allocation))  # what a person may fix
 
 

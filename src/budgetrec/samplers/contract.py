@@ -181,3 +181,21 @@ def check_log_q(log_q: Tensor, num_items: int | None = None) -> Tensor:
             f"q of shape {tuple(log_q.shape)} sums to {total:.6g}; pass log-probabilities that sum to 1."
         )
     return log_q
+
+
+AnySampler = Sampler | AdaptiveSampler
+
+
+class LastingSampler(Protocol):
+    """A sampler that changes while a model trains, so that a checkpoint must keep what it is."""
+
+    refresh_steps: int  # it takes in the item table this often
+
+    def refresh(self, table: Tensor) -> None:
+        """Take in the item vectors (K, d) as they are now."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next draws rest on."""
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""

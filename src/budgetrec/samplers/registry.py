@@ -1,41 +1,37 @@
 """Every sampler by its name.
 
-A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record joins
-`SamplerOptions`; flags and TOML keys follow.
+A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record
+joins `SamplerOptions`; flags and TOML keys follow. Builders import torch only when they are called.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from budgetrec import samplers
 from budgetrec.errors import ArgumentError
-from budgetrec.samplers.in_batch import InBatch
-from budgetrec.samplers.kernel import QuadraticKernel
-from budgetrec.samplers.log_uniform import LogUniform
-from budgetrec.samplers.mixed import Mixed
-from budgetrec.samplers.popularity import Popularity
-from budgetrec.samplers.specification import (
-    AnySampler,
-    LastingSampler,
-    PopularityOptions,
-    SamplerParts,
-    SamplerSpecification,
-)
-from budgetrec.samplers.uniform import Uniform
+from budgetrec.samplers.specification import PopularityOptions, SamplerParts, SamplerSpecification
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from budgetrec.samplers.contract import AnySampler, LastingSampler
 
 
-def _popularity(parts: SamplerParts) -> Popularity:
+def _popularity(parts: SamplerParts) -> "samplers.Popularity":
     # An item that is never trained on is still drawn now and then, or it could not be corrected for.
     power = PopularityOptions.of(parts.options).popularity_power
-    return Popularity(parts.train_counts, parts.num_negatives, alpha=power, smoothing=1.0)
+    return samplers.Popularity(parts.train_counts, parts.num_negatives, alpha=power, smoothing=1.0)
 
 
-def _mixed(parts: SamplerParts) -> Mixed:
+def _in_batch(parts: SamplerParts) -> "samplers.InBatch":
+    return samplers.InBatch(parts.num_items, _popularity(parts).log_q, parts.num_negatives)
+
+
+def _mixed(parts: SamplerParts) -> "samplers.Mixed":
     if parts.num_negatives < 2:
         raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
     half = parts.num_negatives // 2
-    return Mixed(
+    return samplers.Mixed(
         parts.num_items,
         _popularity(parts).log_q,
         num_in_batch=parts.num_negatives - half,
@@ -43,14 +39,16 @@ def _mixed(parts: SamplerParts) -> Mixed:
     )
 
 
-def _log_q(sampler: AnySampler) -> Tensor | None:
-    if isinstance(sampler, LogUniform | Mixed):
+def _log_q(sampler: "AnySampler") -> "Tensor | None":
+    import torch
+
+    if isinstance(sampler, samplers.LogUniform | samplers.Mixed):
         return sampler.log_q(torch.arange(sampler.num_items))
-    return sampler.log_q if isinstance(sampler, Popularity) else None
+    return sampler.log_q if isinstance(sampler, samplers.Popularity) else None
 
 
-def _kernel_lasts(sampler: AnySampler) -> LastingSampler | None:
-    return sampler if isinstance(sampler, QuadraticKernel) else None
+def _kernel_lasts(sampler: "AnySampler") -> "LastingSampler | None":
+    return sampler if isinstance(sampler, samplers.QuadraticKernel) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +60,21 @@ SAMPLERS: dict[str, SamplerSpecification] = {
     each.name: each
     for each in (
         SamplerSpecification(
-            name="uniform", build=lambda parts: Uniform(parts.num_items, parts.num_negatives)
+            name="uniform", build=lambda parts: samplers.Uniform(parts.num_items, parts.num_negatives)
         ),
         SamplerSpecification(
             name="popularity", build=_popularity, options=PopularityOptions, by_counts=True, proposal=_log_q
         ),
         SamplerSpecification(
             name="log-uniform",
-            build=lambda parts: LogUniform(parts.num_items, parts.num_negatives),
+            build=lambda parts: samplers.LogUniform(parts.num_items, parts.num_negatives),
             proposal=_log_q,
         ),
         SamplerSpecification(
             name="in-batch",
-            build=lambda parts: InBatch(parts.num_items, _popularity(parts).log_q, parts.num_negatives),
+            build=lambda parts: samplers.InBatch(
+                parts.num_items, _popularity(parts).log_q, parts.num_negatives
+            ),
             options=PopularityOptions,
             whole_batch=True,
         ),
@@ -83,7 +83,7 @@ SAMPLERS: dict[str, SamplerSpecification] = {
         ),
         SamplerSpecification(
             name="kernel",
-            build=lambda parts: QuadraticKernel(parts.item_table().detach(), parts.num_negatives),
+            build=lambda parts: samplers.QuadraticKernel(parts.item_table().detach(), parts.num_negatives),
             adaptive=True,
             lasting=_kernel_lasts,
         ),

@@ -1,17 +1,21 @@
-"""What the house knows of a sampler besides how it draws: see `samplers.registry`."""
+"""What the house knows of a sampler besides how it draws: see `samplers.registry`.
+
+Nothing here imports torch, so that `--help` comes at once.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from budgetrec.options import Options, check_not_negative, setting
-from budgetrec.samplers.contract import AdaptiveSampler, Sampler
 
-AnySampler = Sampler | AdaptiveSampler
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from budgetrec.samplers.contract import AnySampler, LastingSampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,31 +36,16 @@ class SamplerParts:
     num_items: int
     num_negatives: int
     train_counts: NDArray[np.int64]
-    item_table: Callable[[], Tensor]
+    item_table: "Callable[[], Tensor]"
     options: Options
 
 
-class LastingSampler(Protocol):
-    """A sampler that changes while a model trains, so that a checkpoint must keep what it is."""
-
-    refresh_steps: int  # it takes in the item table this often
-
-    def refresh(self, table: Tensor) -> None:
-        """Take in the item vectors (K, d) as they are now."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what the next draws rest on."""
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned."""
-
-
-def no_proposal(sampler: AnySampler) -> Tensor | None:
+def no_proposal(sampler: "AnySampler") -> "Tensor | None":
     """Say that draws are uniform, or depend on the batch."""
     return None
 
 
-def never_lasts(sampler: AnySampler) -> LastingSampler | None:
+def never_lasts(sampler: "AnySampler") -> "LastingSampler | None":
     """Say that draws depend on nothing but the generator and the batch."""
     return None
 
@@ -66,10 +55,10 @@ class SamplerSpecification:
     """A sampler's name, its own options and what settings, planner, memory and checkpoints ask about it."""
 
     name: str
-    build: Callable[[SamplerParts], AnySampler]
+    build: "Callable[[SamplerParts], AnySampler]"
     options: type[Options] = Options
     whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
     adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
     by_counts: bool = False  # it draws popular items more often, which memory counts
-    proposal: Callable[[AnySampler], Tensor | None] = no_proposal  # log q of all items (K,)
-    lasting: Callable[[AnySampler], LastingSampler | None] = never_lasts
+    proposal: "Callable[[AnySampler], Tensor | None]" = no_proposal  # log q of all items (K,)
+    lasting: "Callable[[AnySampler], LastingSampler | None]" = never_lasts

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from budgetrec.errors import ArgumentError
 from budgetrec.models import Bert4Rec, SASRec, SequenceModel
-from budgetrec.objectives.specification import Objective, ObjectiveParts
-from budgetrec.samplers.specification import AnySampler, SamplerParts
+from budgetrec.objectives.contract import Objective
+from budgetrec.objectives.specification import ObjectiveParts
+from budgetrec.samplers.contract import AnySampler
+from budgetrec.samplers.specification import SamplerParts
 from budgetrec.settings.sections import ModelConfig, ObjectiveConfig
 
 

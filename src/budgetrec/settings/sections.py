@@ -18,9 +18,8 @@ import tomli_w
 
 from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError, ConfigError
-from budgetrec.objectives.modules import SHARINGS
 from budgetrec.objectives.registry import OBJECTIVES, ObjectiveOptions
-from budgetrec.objectives.specification import ObjectiveSpecification
+from budgetrec.objectives.specification import SHARINGS, ObjectiveSpecification
 from budgetrec.options import (
     Value,
     check_choice,
@@ -295,6 +294,12 @@ class RunConfig:
 
     def _parts(self) -> tuple[Any, ...]:
         return self.model, self.objective, self.optimizer, self.training
+
+    def asked(self, settings: Mapping[str, Value]) -> Self:
+        """Change settings that a person asked for; one that nothing would read is refused."""
+        changed = self.replaced(settings)
+        changed.refuse_unused(settings)
+        return changed
 
     def refuse_unused(self, settings: Mapping[str, Value]) -> None:
         """Refuse a setting that was asked for and that nothing would read."""

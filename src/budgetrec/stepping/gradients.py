@@ -18,7 +18,7 @@ from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError, NotFiniteError
 from budgetrec.models.contract import Inputs, SequenceModel
 from budgetrec.models.item_encoders import ItemTable, RowGradients
-from budgetrec.objectives.specification import Objective
+from budgetrec.objectives.contract import Objective
 
 # Positions of a part on a CPU. Measured with benchmarks/train.py at d = 64: 1,024 to 4,096 are alike, 512 and
 # the whole batch of 25,600 slower.

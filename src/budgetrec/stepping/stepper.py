@@ -20,7 +20,7 @@ from budgetrec.errors import ArgumentError, BudgetrecError, TrainingError
 from budgetrec.models import SequenceModel
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
-from budgetrec.samplers.specification import LastingSampler
+from budgetrec.samplers.contract import LastingSampler
 from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig, TrainingConfig
 from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place

@@ -16,6 +16,8 @@ from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLACK, BLUE, GREEN, ORANGE
 from budgetrec.display.tables import StudyTable, Text, spread
 from budgetrec.errors import DataError
+from budgetrec.options import Value
+from budgetrec.settings.sections import RunConfig
 from budgetrec.study.engine.datasets import open_datasets
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import RUNS, Cell, Outcome, Stage, Stages
@@ -83,7 +85,8 @@ def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder:
     dataset, watch = Dataset.open(places["dataset"]), _Stopwatch()
     place = folder / RUNS / places["run"]
     shutil.rmtree(place, ignore_errors=True)
-    run = train(dataset, place, watcher=watch, threads=1, device="cpu", validation_users=1, **settings["run"])
+    own: dict[str, Value] = {"threads": 1, "device": "cpu", "validation_users": 1}
+    run = train(dataset, place, RunConfig().replaced({**settings["run"], **own}), watcher=watch)
     shutil.rmtree(place)
     last, config = run.metrics.row(-1, named=True), run.config
     batches = TrainingBatches(

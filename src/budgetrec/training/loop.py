@@ -14,7 +14,7 @@ from torch import Tensor
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, InterruptedRunError, NotFiniteError, TrainingError
+from budgetrec.errors import InterruptedRunError, NotFiniteError, TrainingError
 from budgetrec.files import check_free, new_folder, remove_partial
 from budgetrec.memory import steady_heap
 from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
@@ -68,7 +68,9 @@ def train(
     return trainer.run()
 
 
-def resume(run: Run, config: RunConfig, *, replan: Replan | None = None, watcher: Watcher | None = None) -> Run:
+def resume(
+    run: Run, config: RunConfig, *, replan: Replan | None = None, watcher: Watcher | None = None
+) -> Run:
     """Continue a run that was interrupted or that ended, from its last checkpoint.
 
     `config` differs from the run's own in what `RESUMABLE` names, and in nothing else.
@@ -401,7 +403,9 @@ class _Trainer:
         self.stepper.micro_batches = self.progress.micro_batches
         self.total_steps = self._count_steps()
         if self.stepper.lasting_sampler is not None:
-            kept = {name.removeprefix(_SAMPLER): tensors[name] for name in tensors if name.startswith(_SAMPLER)}
+            kept = {
+                name.removeprefix(_SAMPLER): tensors[name] for name in tensors if name.startswith(_SAMPLER)
+            }
             self.stepper.lasting_sampler.load_state(kept)
         rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
         self.rows = rows.to_dicts()

@@ -1,4 +1,4 @@
-"""A cell that trains: a run in the study's folder, begun or gone on with."""
+"""A cell that trains: a run in the study's folder, begun or resumed."""
 
 import shutil
 from collections.abc import Mapping
@@ -7,7 +7,8 @@ from typing import Any
 
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError, NotFiniteError, TrainingError
-from budgetrec.runs.run import LAST, MARKER, Run
+from budgetrec.runs.layout import LAST, MARKER
+from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.study.engine.grid import RUNS, Outcome
 from budgetrec.training.loop import resume, train
@@ -16,7 +17,7 @@ DIVERGED = "diverged"
 
 
 def train_run(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Run | Outcome:
-    """Train, or go on with what a killed study left; return the run, or the outcome of one that diverged."""
+    """Train, or resume what a killed study left; return the run, or the outcome of one that diverged."""
     dataset = Dataset.open(places["dataset"])
     if dataset.identity != settings["dataset"]:
         raise DataError(
@@ -26,7 +27,8 @@ def train_run(settings: Mapping[str, Any], places: Mapping[str, str], folder: Pa
     place = folder / RUNS / places["run"]
     try:
         if (place / MARKER).is_file() and (place / LAST).is_file():
-            return resume(place, dataset=dataset)
+            begun = Run.open(place, dataset=dataset, weights=None)
+            return resume(begun, begun.config)
         config = RunConfig().replaced({**settings["run"], "threads": 1, "device": "cpu"})
         return train(dataset, place, config, overwrite=True)
     except TrainingError as error:

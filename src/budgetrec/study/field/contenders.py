@@ -12,9 +12,12 @@ from budgetrec.allocation import Allocation
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.files import write_whole
-from budgetrec.planner.making import Planned, plan_with_search
-from budgetrec.planner.record import NOISE
+from budgetrec.planner.choosing import Planned
+from budgetrec.planner.plan import NOISE
+from budgetrec.planner.planning import make_request, plan_with_search
+from budgetrec.planner.request import PlanOptions
 from budgetrec.planner.search import Choice, Search, ladder
+from budgetrec.settings.sections import RunConfig
 
 PAPER = ((32, 512), (64, 256), (128, 128))
 PLANNED, LARGEST, SMALLEST = "planned-", "largest-batch", "smallest-batch"
@@ -40,7 +43,7 @@ class Contender:
     def row(self) -> dict[str, Any]:
         """Everything about it, flat."""
         others = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[2:]}
-        return {"allocation": self.name, **self.allocation.settings, **others}
+        return {"allocation": self.name, **dataclasses.asdict(self.allocation), **others}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Self:
@@ -69,7 +72,8 @@ def plan_field(
     dataset: Dataset, folder: Path, *, memory: str, max_length: int, report: Callable[[str], None]
 ) -> list[Contender]:
     """Plan a dataset, keep the plan in a folder, and list who competes."""
-    planned = plan_with_search(dataset, memory=memory, max_length=max_length, threads=1, report=report)
+    config = RunConfig().replaced({"max_length": max_length, "threads": 1})
+    planned = plan_with_search(make_request(memory, config, PlanOptions()), dataset, report=report)
     planned.plan.write(folder / "plan.toml")
     return list_field(planned)
 
@@ -80,20 +84,10 @@ def list_field(planned: Planned) -> list[Contender]:
     The paper's share one set of negatives; with k = 1 each target has its own, as its proof assumes. Each is
     taken in the way that costs least of those that fit, and left out if none does.
     """
-    search, plan = planned.search, planned.plan
-    kind = next(
-        dataclasses.replace(kind, micro_batches=plan.micro_batches)
-        for kind in search.kinds
-        if (kind.objective, kind.sharing, kind.lean, kind.table_updates)
-        == (plan.objective, plan.sharing, plan.lean, plan.table_updates)
-    )
-    words = f"{plan.batch_size}-{plan.num_negatives}-{plan.sharing}"
-    found: list[tuple[str, Choice | None]] = [
-        (
-            PLANNED + (f"full-{plan.batch_size}" if kind.full else words),
-            search.choice(kind, plan.batch_size, plan.num_negatives),
-        )
-    ]
+    search, ours = planned.search, planned.plan.allocation
+    n, k = ours.batch_size, ours.num_negatives
+    name = PLANNED + (f"{n}-{k}-{ours.sharing}" if ours.draws else f"full-{n}")
+    found: list[tuple[str, Choice | None]] = [(name, search.choice(ours, n, k))]
     for n, k in PAPER:
         possible = n <= search.max_batch_size and k < search.num_items
         found.append((f"paper-{n}-{k}", _cheapest(search, n, k, "batch") if possible else None))
@@ -103,14 +97,12 @@ def list_field(planned: Planned) -> list[Contender]:
 
 
 def _contender(name: str, choice: Choice, search: Search) -> Contender:
-    kind = choice.kind
-    noise = search.noise(kind, choice.batch_size, choice.num_negatives)
+    chosen = choice.allocation
+    noise = search.noise(chosen, chosen.batch_size, chosen.num_negatives)
     return Contender(
         name=name,
-        allocation=Allocation(
-            batch_size=choice.batch_size, num_negatives=choice.num_negatives, **dataclasses.asdict(kind)
-        ),
-        draws=not kind.full,
+        allocation=chosen,
+        draws=chosen.draws,
         predicted_bytes=round(choice.bytes),
         step_seconds=choice.seconds,
         noise=choice.noise,
@@ -121,8 +113,8 @@ def _contender(name: str, choice: Choice, search: Search) -> Contender:
 
 def _cheapest(search: Search, n: int, k: int, sharing: str) -> Choice | None:
     """Return the way to draw for such a step that fits and has the lowest score."""
-    kinds = [kind for kind in search.kinds if kind.sharing == sharing and not kind.full]
-    fitting = [choice for kind in kinds if (choice := search.choice(kind, n, k)).bytes <= search.limit]
+    ways = [way for way in search.families if way.sharing == sharing and way.draws]
+    fitting = [choice for way in ways if (choice := search.choice(way, n, k)).bytes <= search.limit]
     return min(fitting, key=lambda choice: choice.score, default=None)
 
 

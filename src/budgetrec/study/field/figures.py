@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
-from budgetrec.study.engine.outputs import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
+from budgetrec.display.charts import arranged
+from budgetrec.display.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
 
 _AXES = {"seconds": "training seconds", "examples": "sequences seen"}
 _COLOURS = [BLUE, ORANGE, GREEN, PINK, BLACK, GREY]
@@ -25,13 +26,9 @@ def draw_field(curves: pl.DataFrame, horizons: Mapping[str, Mapping[str, float]]
         for name, reached in horizons.items()
         for axis, title in _AXES.items()
     ]
-    chart: alt.TopLevelMixin = (
-        alt.concat(*panels, columns=len(_AXES))
-        .properties(title="Validation loss, mean over seeds; dashed: as far as all runs go")
-        .configure_legend(orient="bottom", labelFontSize=12, columns=3, labelLimit=300)
-        .configure_title(fontSize=14, anchor="start")
-    )
-    return chart
+    chart = alt.concat(*panels, columns=len(_AXES))
+    chart = chart.properties(title="Validation loss, mean over seeds; dashed: as far as all runs go")
+    return arranged(chart, title_size=14, label_size=12, columns=3)
 
 
 def _panel(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from budgetrec.errors import NotFiniteError
-from budgetrec.objectives import sampled_softmax
+from budgetrec.objectives.sampled_softmax import sampled_softmax
 from budgetrec.optimizers import make_optimizers
 from budgetrec.samplers import Uniform
 from budgetrec.study.engine.grid import Outcome

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from budgetrec.files import write_whole
-from budgetrec.objectives import full_softmax
+from budgetrec.objectives.full_softmax import full_softmax
 from budgetrec.probe.measure import NoiseProbe, measure_layer
 from budgetrec.probe.sample import TargetSample
 

@@ -19,8 +19,9 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.evaluation.curves import common_horizons, summarise_curve
-from budgetrec.planner import Plan
-from budgetrec.planner import plan as make_plan
+from budgetrec.planner.plan import Plan
+from budgetrec.planner.planning import plan as make_plan
+from budgetrec.planner.request import PlanOptions
 from budgetrec.settings.sections import RunConfig
 from budgetrec.study.engine.datasets import open_datasets
 from budgetrec.study.engine.frame import PLANS as PLANS_FOLDER
@@ -103,36 +104,27 @@ def planned_allocation(
     if not path.is_file():
         path.parent.mkdir(exist_ok=True)
         _plan(plan, dataset, settings, sharing).write(path)
-    chosen = Plan.read(path)
+    chosen = Plan.read(path).allocation
     most = TrainingBatches(
         dataset,
         batch_size=1,
         max_length=settings["max_length"],
         windows=settings.get("windows", "last"),
     ).num_sequences
-    return Allocation(
-        batch_size=min(chosen.batch_size, most),
-        num_negatives=chosen.num_negatives,
-        sharing=sharing,
-        lean=chosen.lean,
-        micro_batches=chosen.micro_batches,
-        table_updates=chosen.table_updates,
-    )
+    return replace(chosen, batch_size=min(chosen.batch_size, most))
 
 
 def _plan(plan: TablePlan, dataset: Dataset, settings: Mapping[str, Any], sharing: str) -> Plan:
-    wishes: dict[str, Any] = {
-        "memory": plan.memory,
-        "config": RunConfig().replaced(settings),
-        "objective": "sampled-softmax",
-        "sharing": sharing,
-        "optimizer": "adam",
-    }
+    config = RunConfig().replaced({**settings, "optimizer": "adam"})
+    options = PlanOptions(objective="sampled-softmax", sharing=sharing, warm_up=plan.warm_up)
     if plan.warm_up:
-        return make_plan(dataset, warm_up=plan.warm_up, threads=1, **wishes)
+        config = config.replaced({"threads": 1})
+        return make_plan(dataset, memory=plan.memory, config=config, options=options)
     # Nothing is measured, so that every run of the study plans alike.
     mean = dataset.info["statistics"]["mean_length"]
-    return make_plan(None, num_items=dataset.num_items, mean_length=mean, **wishes)
+    return make_plan(
+        memory=plan.memory, config=config, options=options, num_items=dataset.num_items, mean_length=mean
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
