@@ -107,4 +107,4 @@ def _open(
     if len(paths) == 1 and (paths[0] / DATASET_MARKER).is_file():
         return Dataset.open(paths[0]), None
     folder = output.with_name(f"{output.name}-dataset")
-    return prepare(paths, folder, preparing, overwrite=overwrite, report=report), folder
+    return prepare(paths, folder, overwrite=overwrite, report=report, **vars(preparing)), folder

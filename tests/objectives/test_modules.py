@@ -9,7 +9,13 @@ import torch
 import budgetrec
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.full_softmax import full_softmax
-from budgetrec.objectives.modules import BinaryCrossEntropy, FullSoftmax, ReducedCrossEntropy, SampledSoftmax, ScalableCrossEntropy
+from budgetrec.objectives.modules import (
+    BinaryCrossEntropy,
+    FullSoftmax,
+    ReducedCrossEntropy,
+    SampledSoftmax,
+    ScalableCrossEntropy,
+)
 from budgetrec.samplers import InBatch, Popularity, QuadraticKernel, Uniform
 
 N, LENGTH, DIM, K = 4, 5, 8, 60

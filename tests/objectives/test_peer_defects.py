@@ -15,10 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from budgetrec.objectives.binary import binary_cross_entropy
 from budgetrec.objectives.full_softmax import full_softmax
-from budgetrec.objectives.reduced import reduced_cross_entropy
+from budgetrec.objectives.reduced import choose_rounds, reduced_cross_entropy
 from budgetrec.objectives.sampled_softmax import sampled_softmax
 from budgetrec.objectives.scalable import scalable_cross_entropy
-from budgetrec.objectives.reduced import choose_rounds
 from budgetrec.samplers import Negatives, Uniform
 
 

@@ -7,21 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budgetrec.objectives import (
-    binary_cross_entropy,
-    full_softmax,
-    reduced,
-    reduced_cross_entropy,
-    sampled_softmax,
-    scalable,
+from budgetrec.objectives import reduced, scalable, scoring
+from budgetrec.objectives.binary import binary_cross_entropy, binary_cross_entropy_reference
+from budgetrec.objectives.full_softmax import full_softmax, full_softmax_in_tiles, full_softmax_reference
+from budgetrec.objectives.reduced import choose_rounds, reduced_cross_entropy, reduced_cross_entropy_reference
+from budgetrec.objectives.sampled_softmax import sampled_softmax, sampled_softmax_reference
+from budgetrec.objectives.scalable import (
+    choose_buckets,
     scalable_cross_entropy,
-    scoring,
+    scalable_cross_entropy_reference,
 )
-from budgetrec.objectives.binary import binary_cross_entropy_reference
-from budgetrec.objectives.full_softmax import full_softmax_in_tiles, full_softmax_reference
-from budgetrec.objectives.reduced import choose_rounds, reduced_cross_entropy_reference
-from budgetrec.objectives.sampled_softmax import CORRECTIONS, sampled_softmax_reference
-from budgetrec.objectives.scalable import choose_buckets, scalable_cross_entropy_reference
+from budgetrec.objectives.specification import CORRECTIONS
 from budgetrec.samplers import Negatives
 
 from .conftest import Problem, assert_same, problems

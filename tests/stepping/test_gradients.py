@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
 from budgetrec.models import Bert4Rec, SASRec
-from budgetrec.objectives.modules import BinaryCrossEntropy, FullSoftmax, ReducedCrossEntropy, SampledSoftmax, ScalableCrossEntropy
+from budgetrec.objectives.modules import (
+    BinaryCrossEntropy,
+    FullSoftmax,
+    ReducedCrossEntropy,
+    SampledSoftmax,
+    ScalableCrossEntropy,
+)
 from budgetrec.samplers import InBatch, Popularity
 from budgetrec.stepping.gradients import (
     CPU_POSITIONS,

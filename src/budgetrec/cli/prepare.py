@@ -85,7 +85,7 @@ def prepare(
     from budgetrec.data.prepare import prepare as prepare_dataset
 
     with stages() as report:
-        dataset = prepare_dataset(inputs, output, options, overwrite=overwrite, report=report)
+        dataset = prepare_dataset(inputs, output, overwrite=overwrite, report=report, **vars(options))
     if as_json:
         print_json({"output": str(output), **dataset.info["statistics"], **dataset.info})
     else:

@@ -30,7 +30,7 @@ from budgetrec.files import check_free, new_folder
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions:
-    """How interactions are read, cleaned and split; see `prepare`."""
+    """How `fit` reads, cleans and splits interactions; the words are those of `prepare`."""
 
     layout: str = "auto"
     columns: Columns | None = None
@@ -41,32 +41,36 @@ class PrepareOptions:
     split: Split = field(default_factory=LeaveOneOut)
 
 
-_DEFAULT = PrepareOptions()
-
-
 def prepare(
     inputs: Path | str | Sequence[Path | str],
     output: Path | str,
-    options: PrepareOptions = _DEFAULT,
     *,
+    layout: str = "auto",
+    columns: Columns | None = None,
+    file_order: bool = False,
+    header: bool = True,
+    drop_nulls: bool = False,
+    cleaning: Cleaning | None = None,
+    split: Split | None = None,
     overwrite: bool = False,
     report: Report = lambda stage: None,
 ) -> Dataset:
     """Read interactions, clean and split them, and store them in the folder `output`.
 
     `inputs` is a file, several files or a folder, in any layout that `budgetrec.data.formats` knows.
-    By default nothing is left out and the split is leave-one-out. `report` is called with the name of each
-    stage. The folder is written whole or not at all.
+    Without `cleaning` nothing is left out; without `split` it is leave-one-out. `report` is called with the
+    name of each stage. The folder is written whole or not at all.
     """
     output = Path(output)
-    cleaning, columns = options.cleaning, options.columns
+    cleaning = cleaning or Cleaning()
+    split = split or LeaveOneOut()
     paths = [Path(inputs)] if isinstance(inputs, Path | str) else [Path(path) for path in inputs]
     check_free(output, overwrite=overwrite, files=FILES)
     files = find_files(paths)
     for path in files:
         if path.resolve().is_relative_to(output.resolve()):
             raise DataError(f"{path} lies in the folder to be written, {output}. Pass another name for that.")
-    if options.file_order and columns is not None and columns.time is not None:
+    if file_order and columns is not None and columns.time is not None:
         raise ArgumentError("a time column and the order of the file do not go together. Leave one out.")
     if cleaning.rating_above is None and columns is not None and columns.rating is not None:
         raise ArgumentError("a rating column is only read to filter by it. Pass --rating-above too.")
@@ -83,12 +87,12 @@ def prepare(
             read = read_events(
                 files,
                 workspace=workspace,
-                layout=options.layout,
+                layout=layout,
                 columns=columns,
-                file_order=options.file_order,
-                header=options.header,
+                file_order=file_order,
+                header=header,
                 with_ratings=cleaning.rating_above is not None,
-                drop_nulls=options.drop_nulls,
+                drop_nulls=drop_nulls,
                 report=report,
             )
         finally:
@@ -99,7 +103,7 @@ def prepare(
         report("splitting")
         dataset = build(
             read.events,
-            options.split,
+            split,
             {
                 "source": {**source.result(), "layout": read.layout, "columns": read.columns},
                 "cleaning": asdict(cleaning),
