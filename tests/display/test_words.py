@@ -2,7 +2,7 @@
 
 from budgetrec.display.colours import curve_colours
 from budgetrec.display.words import MEMORY_NAMES, NOISE_NAMES
-from budgetrec.planner.record import NOISE, PARTS
+from budgetrec.planner.plan import NOISE, PARTS
 
 
 def test_every_part_of_memory_and_source_of_noise_has_its_name():

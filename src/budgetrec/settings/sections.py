@@ -316,11 +316,11 @@ class RunConfig:
 
 
 def all_settings() -> list[tuple[str, dataclasses.Field[Any], Any]]:
-    """List section, field and type of every setting, in order."""
+    """List section, field and type of every setting; what only some objectives read comes last."""
     return [
         (name, item, typing.get_type_hints(kind)[item.name])
         for name, kind in _SECTIONS.items()
-        for item in fields(kind)
+        for item in sorted(fields(kind), key=lambda item: item.name not in vars(kind)["__annotations__"])
     ]
 
 
