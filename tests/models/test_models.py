@@ -23,7 +23,7 @@ KINDS = {
 
 
 def features(num_items=NUM_ITEMS, seed=1):
-    """Draw five features an item."""
+    """Draw five features per item."""
     return torch.randn(num_items, 5, generator=torch.Generator().manual_seed(seed))
 
 
@@ -188,7 +188,7 @@ def test_unknown_items_are_read_and_scored_from_their_features(kind, tied):
     torch.testing.assert_close(model.item_table()[NUM_ITEMS], before[0])
     assert not torch.allclose(model.item_table()[NUM_ITEMS + 1], before[0])
     torch.testing.assert_close(model.predict(torch.tensor([[4, NUM_ITEMS]]), mask), known)
-    with pytest.raises(ArgumentError, match="5 features an item"):
+    with pytest.raises(ArgumentError, match="5 features per item"):
         model.extend_items(torch.zeros(1, 4))
 
 
@@ -252,11 +252,11 @@ def test_dropout_keeps_the_mean_and_the_share():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_heads": 3}, "divides the width"),
+        ({"num_heads": 3}, "divides dim"),
         ({"norm": "post"}, "pre, query"),
         ({"activation": "tanh"}, "relu, gelu, silu"),
         ({"dropout": 1.0}, "below 1"),
-        ({"dim": 0}, "at least 1"),
+        ({"dim": 0}, "dim is 0; pass a number above 0"),
         ({"features": torch.zeros(7, 2)}, "7 items have features"),
     ],
 )
@@ -269,7 +269,7 @@ def test_wrong_settings_are_refused(settings, words):
 def test_a_sequence_that_is_too_long_is_refused():
     """More positions than the model has are an error, not a silent cut."""
     model = make("sasrec", max_length=3)
-    with pytest.raises(ArgumentError, match="6 positions and the model 3"):
+    with pytest.raises(ArgumentError, match="6 positions and the model has 3"):
         model(*sequences())
 
 

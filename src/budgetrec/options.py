@@ -1,0 +1,41 @@
+"""How a record of options declares and checks its fields."""
+
+import math
+from dataclasses import field
+from typing import Any
+
+from budgetrec.errors import ArgumentError
+
+Value = bool | int | float | str | None  # what an option can hold
+
+
+def setting(default: Any, text: str) -> Any:
+    """Declare a field with the sentence that `--help` shows."""
+    return field(default=default, metadata={"help": text})
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of `choices`."""
+    if value not in choices:
+        raise ArgumentError(f"{name} is {value!r}; pass one of {', '.join(choices)}.")
+
+
+def check_positive(**values: float | None) -> None:
+    """Refuse numbers that are not above 0; None stands for nothing asked."""
+    for name, value in values.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ArgumentError(f"{name} is {value}; pass a number above 0.")
+
+
+def check_share(**values: float) -> None:
+    """Refuse numbers outside of 0 to 1."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"{name} is {value}; pass a share between 0 and 1.")
+
+
+def check_not_negative(**values: float) -> None:
+    """Refuse numbers below 0."""
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise ArgumentError(f"{name} is {value}; pass 0 or more.")
