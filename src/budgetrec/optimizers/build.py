@@ -15,9 +15,9 @@ from budgetrec.options import check_choice, check_positive
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad")
 TABLE_UPDATES = ("dense", "row-sparse")
 
-# LazyAdam is faster than fused Adam below a quarter of the rows, or below half of them in a table of 16 MiB or
-# more, whose gradient and moments no longer fit the caches: see benchmarks/results/optimizers.md. Sorting rows
-# and launching a dozen kernels has a fixed cost on top, about that of a dense step over 2^18 numbers.
+# LazyAdam is faster than fused Adam below a quarter of the rows, or below half of them in a table of 16 MiB
+# or more, whose gradient and moments no longer fit the caches: see benchmarks/results/optimizers.md. Sorting
+# rows and launching a dozen kernels has a fixed cost on top, about that of a dense step over 2^18 numbers.
 _SHARE_OF_SMALL, _SHARE_OF_LARGE = 0.25, 0.5
 _LARGE_ELEMENTS = 2**22
 _FIXED_ELEMENTS = 2**18
@@ -68,8 +68,8 @@ def make_optimizers(
     velocity = momentum if optimizer == "momentum" else 0.0
     built: list[Optimizer] = []
     if dense:
-        # On a CPU, fused kernels take a third of the time of torch's default for Adam and Adagrad, and the same
-        # time for SGD.
+        # On a CPU, fused kernels take a third of the time of torch's default for Adam and Adagrad, and the
+        # same time for SGD.
         fused = True if all(supports_fused(parameter) for parameter in dense) else None
         shared: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay, "fused": fused}
         if optimizer in ("sgd", "momentum"):

@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.nn import functional
 
 # The size of a block of one tensor. Four of them are in use at once (the gradient, the table's rows and two
-# moments) and should stay in a core's caches. Measured on two cores with 40,000 rows of 64 floats: 1/2 to 2 MiB
-# perform alike, 1/8 MiB is a third slower, and a single block is slower whenever it needs fresh pages.
+# moments) and should stay in a core's caches. Measured on two cores with 40,000 rows of 64 floats: 1/2 to 2
+# MiB perform alike, 1/8 MiB is a third slower, and a single block is slower whenever it needs fresh pages.
 BLOCK_BYTES = 2**20
 
 
 def row_blocks(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of distinct rows (R,) in ascending order, with the sums (R, d) of their entries.
 
-    `gradient` is a sparse (K, d) tensor with one sparse axis, as `embedding(..., sparse=True)` makes, coalesced
-    or not. Entries are summed in the order given, so equal gradients give equal sums bit for bit.
+    `gradient` is a sparse (K, d) tensor with one sparse axis, as `embedding(..., sparse=True)` makes,
+    coalesced or not. Entries are summed in the order given, so equal gradients give equal sums bit for bit.
 
     >>> ids, values = torch.tensor([[7, 2, 7]]), torch.tensor([[1.0, 0.5], [3.0, 3.0], [1.0, 0.25]])
     >>> [(rows, sums)] = row_blocks(torch.sparse_coo_tensor(ids, values, (9, 2), check_invariants=True))

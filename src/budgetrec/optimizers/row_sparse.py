@@ -1,9 +1,9 @@
 """Optimisers of item tables that read and write only the rows touched by a step.
 
-Each takes the sparse gradient of `embedding(..., sparse=True)`, gathers the rows of the table and its state one
-block at a time, updates them with torch's kernels and copies them back, so a step costs the same for ten
-million items as for ten thousand. An untouched row does not change: neither its moments nor its weights decay.
-A dense gradient touches every row.
+Each takes the sparse gradient of `embedding(..., sparse=True)`, gathers the rows of the table and its state
+one block at a time, updates them with torch's kernels and copies them back, so a step costs the same for ten
+million items as for ten thousand. An untouched row does not change: neither its moments nor its weights
+decay. A dense gradient touches every row.
 """
 
 from abc import ABC, abstractmethod
@@ -133,9 +133,9 @@ class RowSparseSGD(RowSparseOptimizer):
 class LazyAdam(RowSparseOptimizer):
     r"""Adam on the touched rows; the moments of other rows do not change.
 
-    $m \leftarrow \beta_1 m + (1 - \beta_1) g$, $v \leftarrow \beta_2 v + (1 - \beta_2) g^2$ and
-    $w \leftarrow w - \eta \hat m / (\sqrt{\hat v} + \epsilon)$. As in `torch.optim.SparseAdam`, the correction
-    $\hat m = m / (1 - \beta_1^t)$ counts the steps of the whole table, not those of the row.
+    $m \leftarrow \beta_1 m + (1 - \beta_1) g$, $v \leftarrow \beta_2 v + (1 - \beta_2) g^2$ and $w \leftarrow
+    w - \eta \hat m / (\sqrt{\hat v} + \epsilon)$. As in `torch.optim.SparseAdam`, the correction $\hat m = m
+    / (1 - \beta_1^t)$ counts the steps of the whole table, not those of the row.
 
     `weight_decay` times the touched rows is added to the gradient or, if `decoupled_weight_decay`, the rows
     shrink by $1 - \eta \lambda$ as AdamW does.

@@ -17,9 +17,9 @@ def learning_rate_factor(
     r"""Return the factor of the learning rate at a step, counted from 0.
 
     With $W$ warm-up steps out of $N$, the factor at step $t < W$ is $(t + 1) / W$. After that it is 1 for
-    "constant", $(N - t) / (N - W)$ for "linear", $\frac{1}{2}(1 + \cos \pi \frac{t - W}{N - W})$ for "cosine" and
-    $\sqrt{W / (t + 1)}$ for "inverse-sqrt", with $W = 1$ if there is no warm-up. "linear" and "cosine" reach 0
-    at step $N$, one after the last.
+    "constant", $(N - t) / (N - W)$ for "linear", $\frac{1}{2}(1 + \cos \pi \frac{t - W}{N - W})$ for "cosine"
+    and $\sqrt{W / (t + 1)}$ for "inverse-sqrt", with $W = 1$ if there is no warm-up. "linear" and "cosine"
+    reach 0 at step $N$, one after the last.
 
     >>> [learning_rate_factor(t, schedule="linear", warmup_steps=2, total_steps=6) for t in range(7)]
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]

@@ -74,8 +74,8 @@ def _slots(
             for parameter in group["params"]:
                 if parameter not in names:
                     raise ArgumentError(
-                        f"optimizer {number} has a parameter of shape {tuple(parameter.shape)} without a name; "
-                        "pass the names of all parameters, as in model.named_parameters()."
+                        f"optimizer {number} has a parameter of shape {tuple(parameter.shape)} "
+                        "without a name; pass the names of all parameters, as in model.named_parameters()."
                     )
                 for name, like in _state_like(optimizer, parameter, group).items():
                     key = f"{PREFIX}{number}.{name}.{names[parameter]}"
@@ -99,5 +99,5 @@ def _state_like(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, 
         # With dampening, torch's first step does not start from a velocity of zero.
         return {"momentum_buffer": like} if group["momentum"] else {}
     raise ArgumentError(
-        f"the state of {type(optimizer).__name__} cannot be saved; use an optimiser that make_optimizers builds."
+        f"the state of {type(optimizer).__name__} cannot be saved; build optimisers with make_optimizers."
     )
