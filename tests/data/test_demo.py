@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from budgetrec import Dataset, prepare
-from budgetrec.data.demo import Truth, generate_events, item_features, make_truth, numbers_of, oracle
+from budgetrec.data.demo import Truth, generate_events, item_features, make_truth
 from budgetrec.errors import ArgumentError
+from tests.data.oracle import item_probabilities, numbers_of, oracle
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_second_items_follow_the_truth(demo):
     first = ordered.filter(pl.col("place") == 0).sort("user")
     second = ordered.filter(pl.col("place") == 1).sort("user")
     users, before, after = numbers_of(first["user"]), numbers_of(first["item"]), numbers_of(second["item"])
-    probabilities = truth.item_probabilities(users, before)
+    probabilities = item_probabilities(truth, users, before)
     probabilities[np.arange(len(users)), before] = 0
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     num_clusters = len(truth.transitions)

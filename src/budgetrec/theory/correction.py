@@ -53,7 +53,7 @@ def proof_factors(alpha: ArrayLike, *, num_classes: int, num_items: int) -> tupl
     """
     if num_classes < 2:
         raise ArgumentError(
-            f"num_classes is {num_classes}, which leaves no negative besides the positive; pass 2 or more."
+            f"num_classes is {num_classes} with the positive, which leaves no negative; pass 2 or more."
         )
     return exact_factors(alpha, num_negatives=num_classes - 1, num_items=num_items)
 
