@@ -232,7 +232,7 @@ def test_requests_that_make_no_sense_are_told(dataset):
         measure_noise(model, dataset, num_targets=8, generator=generator)
     with pytest.raises(ArgumentError, match="max_length is 13; the model reads 1 to 12 positions"):
         measure_noise(model, dataset, max_length=13, generator=generator)
-    with pytest.raises(ArgumentError, match="the model knows 7 items and the dataset has 500"):
+    with pytest.raises(ArgumentError, match="the model has 7 items and the dataset has 500"):
         measure_noise(TinyGRU(7), dataset, generator=generator)
     other = SASRec(NUM_ITEMS, dim=8, max_length=9, generator=generator)
     with pytest.raises(ArgumentError, match="windows is 'first'; pass one of last, all"):

@@ -214,8 +214,8 @@ def _target_curves(
     values = calibrate(k * second * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
     mean_drift = weight @ drift / size
     return (
-        _tabulate(float(lead.mean()), ladder, values),
-        _tabulate(float(mean_drift[-1] * k[-1]), ladder, mean_drift),
+        tabulate(float(lead.mean()), ladder, values),
+        tabulate(float(mean_drift[-1] * k[-1]), ladder, mean_drift),
     )
 
 
@@ -247,8 +247,8 @@ def _pair_curves(
         shared[row], apart[row] = inner[pick] * products[0], inner[pick] * products[1]
     values = calibrate(k * shared * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
     bias = np.maximum(weight @ apart / size, 0.0)
-    shared_curve = _tabulate(scale * float(lead.mean()), ladder, scale * values)
-    return shared_curve, _tabulate(0.0, ladder, bias)
+    shared_curve = tabulate(scale * float(lead.mean()), ladder, scale * values)
+    return shared_curve, tabulate(0.0, ladder, bias)
 
 
 def _importance_sample(
@@ -277,5 +277,6 @@ def calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
     return mean
 
 
-def _tabulate(coefficient: float, ladder: tuple[int, ...], values: Floats) -> Curve:
+def tabulate(coefficient: float, ladder: tuple[int, ...], values: Floats) -> Curve:
+    """Return the curve with `values` at the k of the ladder and the limit `coefficient`."""
     return Tabulated(coefficient=coefficient, num_negatives=ladder, values=tuple(values.tolist()))
