@@ -219,7 +219,7 @@ def test_parents_made_for_nothing_are_removed(refused, tmp_path):
 
 
 def test_a_folder_instead_of_a_file_name(refused, tmp_path):
-    """A path that cannot be opened is told by its own sentence."""
+    """A path that cannot be opened has a message of its own."""
     path = write_csv(tmp_path / "e.csv", GOOD)
     assert "cannot" in refused("prepare", path, "-o", path / "dataset")
     assert "cannot be read" in refused("prepare", tmp_path / ("x" * 300), "-o", tmp_path / "dataset")

@@ -77,7 +77,7 @@ def test_a_failed_download_can_be_started_again(server, budgetrec, refused, tmp_
     assert (tmp_path / "raw" / "u.data").read_bytes() == CONTENT
 
 
-def test_a_damaged_file_is_fetched_anew(server, budgetrec, tmp_path):
+def test_a_damaged_file_is_downloaded_again(server, budgetrec, tmp_path):
     """A file of the right name and the wrong content is replaced."""
     (tmp_path / "u.data").write_text("half")
     assert budgetrec("data", "get", "ml-100k", "-o", tmp_path, "--url", f"{server}/x").code == 0

@@ -45,7 +45,7 @@ def sequences(width=6, seed=2):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_go_in_and_states_come_out(kind):
-    """A model gives a state for each position and a vector for each item, all finite."""
+    """A model returns a state for each position and a vector for each item, all finite."""
     model = make(kind)
     ids, mask = sequences()
     assert model(ids, mask).shape == (4, 6, 8)
@@ -73,7 +73,7 @@ def test_padding_changes_nothing(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("sasrec")])
 def test_a_later_item_never_changes_an_earlier_state(kind):
-    """Changing or appending items leaves all states before them as they were, to the bit."""
+    """Changing or appending items leaves all earlier states unchanged bit for bit."""
     model = make(kind)
     ids, mask = sequences()
     mask = torch.ones_like(mask)
@@ -98,7 +98,7 @@ def test_bert4rec_sees_both_sides():
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("sasrec")])
 def test_prediction_is_the_state_at_the_last_item(kind):
-    """The shortcut that computes only the last position of the last block gives the same state."""
+    """The shortcut that computes only the last position of the last block returns the same state."""
     model = make(kind)
     ids, mask = sequences()
     whole = model(ids, mask)[torch.arange(4), mask.sum(1) - 1]
@@ -147,7 +147,7 @@ def test_bert4rec_hides_the_share_that_was_asked():
 
 
 @pytest.mark.parametrize("kind", ["sasrec", "bert4rec"])
-def test_last_only_asks_for_one_item_a_sequence(kind):
+def test_last_only_asks_for_one_item_per_sequence(kind):
     """With targets "last" each sequence has one target, its last item."""
     model = make(kind)
     given = batch()
@@ -252,7 +252,7 @@ def test_dropout_keeps_the_mean_and_the_share():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_heads": 3}, "divides dim"),
+        ({"num_heads": 3}, "divides the width"),
         ({"norm": "post"}, "pre, query"),
         ({"activation": "tanh"}, "relu, gelu, silu"),
         ({"dropout": 1.0}, "below 1"),

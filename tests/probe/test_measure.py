@@ -68,7 +68,7 @@ def sequences_of(model, dataset):
 
 
 def step_gradient(x, y, table, groups, num_negatives, generator):
-    """Draw uniform negatives for each group of targets and give the corrected gradient of the table."""
+    """Draw uniform negatives for each group of targets and return the corrected gradient of the table."""
     num_items = len(table)
     drawn = generator.integers(0, num_items, (groups.max() + 1, num_negatives))[groups]
     logits = x @ table.T
@@ -135,7 +135,7 @@ def test_a_probe_tells_what_it_saw(probe):
 
 
 def test_a_probe_leaves_no_traces(model, dataset):
-    """Modes of all parts and torch's own generator are as before; the same seed gives the same numbers."""
+    """Modes of all parts and torch's global generator do not change; the same seed returns the same numbers."""
     model.train()
     frozen = next(module for module in model.modules() if module is not model)
     frozen.eval()

@@ -58,7 +58,7 @@ def test_exact_moments_match_simulation_for_any_proposal(spread, tilt):
 @given(seed=st.integers(0, 1000), same=st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_equal_classes_given_once_count_as_many(seed, same):
-    """T10, T11: kinds of classes with their counts give what the classes one by one give, to 1e-9."""
+    """T10, T11: merged classes with their counts have the moments of the separate classes, to 1e-9."""
     generator = np.random.default_rng(seed)
     counts = generator.integers(1, 6, 12)
     positives = (4, 4 if same else 9)

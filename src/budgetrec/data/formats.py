@@ -6,19 +6,8 @@ from pathlib import Path
 
 from budgetrec.errors import DataError
 
-FORMATS = (
-    "auto",
-    "csv",
-    "tsv",
-    "jsonl",
-    "parquet",
-    "ml-100k",
-    "ml-1m",
-    "ml-20m",
-    "gowalla",
-    "netflix",
-    "sasrec",
-)
+_PUBLISHED = ("ml-100k", "ml-1m", "ml-20m", "gowalla", "netflix", "sasrec")
+FORMATS = ("auto", "csv", "tsv", "jsonl", "parquet", *_PUBLISHED)
 
 _HEAD_BYTES = 1 << 16
 _LAYOUTS = [

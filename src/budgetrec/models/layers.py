@@ -80,7 +80,7 @@ class Attention(nn.Module):
         super().__init__()
         if num_heads < 1 or dim % num_heads:
             raise ArgumentError(
-                f"dim is {dim} and num_heads is {num_heads}; pass a number of heads that divides dim."
+                f"dim is {dim} and num_heads is {num_heads}; pass a number of heads that divides the width."
             )
         self.num_heads = num_heads
         self.causal = causal

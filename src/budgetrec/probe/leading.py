@@ -23,16 +23,16 @@ from budgetrec.probe.sample import TargetSample, sum_by
 Floats = NDArray[np.float64]
 
 _LEVEL = 0.95
-CONSTANTS = (
-    "example_sequence",
-    "example_target",
-    "gradient",
-    "shared_class",
-    "sequence_class",
-    "target_class",
-    "rho",
-    "mean_targets",
-)
+CONSTANTS = {  # every leading constant by its name, with its title
+    "example_sequence": "example noise, per sequence C_y",
+    "example_target": "example noise, per target   C_y",
+    "gradient": "true gradient         ||grad F||^2",
+    "shared_class": "class noise, shared         C_p",
+    "sequence_class": "class noise, in a sequence  C_p",
+    "target_class": "class noise, per target     C_x",
+    "rho": "catalogue / likely classes  rho",
+    "mean_targets": "targets per sequence",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

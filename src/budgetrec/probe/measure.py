@@ -21,17 +21,6 @@ from budgetrec.probe.sample import TargetSample, draw_targets
 from budgetrec.ranking.ranks import evaluating
 from budgetrec.theory.noise import NoiseConstants
 
-_TITLES = {
-    "example_sequence": "example noise, per sequence C_y",
-    "example_target": "example noise, per target   C_y",
-    "gradient": "true gradient         ||grad F||^2",
-    "shared_class": "class noise, shared         C_p",
-    "sequence_class": "class noise, in a sequence  C_p",
-    "target_class": "class noise, per target     C_x",
-    "rho": "catalogue / likely classes  rho",
-    "mean_targets": "targets per sequence",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseProbe:
@@ -84,7 +73,9 @@ class NoiseProbe:
         ]
         for name, each in self.estimates.items():
             sampled = f"  ({each.class_error:.2g} from sampling classes)" if each.class_error else ""
-            lines.append(f"{_TITLES[name]:38}{each.value:>10.4g}  {each.low:.4g} to {each.high:.4g}{sampled}")
+            lines.append(
+                f"{CONSTANTS[name]:38}{each.value:>10.4g}  {each.low:.4g} to {each.high:.4g}{sampled}"
+            )
         lines.append(f"{'  median':38}{self.rho_median:>10.4g}")
         if self.check:
             lines.append(f"{'class noise, drawn':22}{'k':>6}{'measured':>12}{'+-':>10}{'law':>11}{'off':>7}")

@@ -21,15 +21,12 @@ class Distribution(Protocol):
 
     def pdf(self, x: Any, /) -> Any:
         """Return the density at x."""
-        ...
 
     def cdf(self, x: Any, /) -> Any:
         """Return the probability of at most x."""
-        ...
 
     def ppf(self, q: Any, /) -> Any:
         """Return the quantile of the probability q."""
-        ...
 
 
 def _check(sigma: float, num_terms: int) -> None:
