@@ -135,7 +135,7 @@ def test_a_probe_tells_what_it_saw(probe):
 
 
 def test_a_probe_leaves_no_traces(model, dataset):
-    """Modes of all parts and torch's global generator do not change; the same seed returns the same numbers."""
+    """Modes and torch's global generator do not change; the same seed returns the same numbers."""
     model.train()
     frozen = next(module for module in model.modules() if module is not model)
     frozen.eval()
