@@ -1,12 +1,27 @@
 """How a record of options declares and checks its fields."""
 
 import math
-from dataclasses import field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from budgetrec.errors import ArgumentError
 
 Value = bool | int | float | str | None  # what an option can hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The base of all records of options; by itself, it has none."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be; records that inherit from several check each part in turn."""
+
+    @classmethod
+    def of(cls, options: "Options") -> Self:
+        """Return `options` as the record that a builder needs."""
+        if not isinstance(options, cls):
+            raise TypeError(f"the options are {type(options).__name__}, not {cls.__name__}")
+        return options
 
 
 def setting(default: Any, text: str) -> Any:

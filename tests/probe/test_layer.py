@@ -43,7 +43,7 @@ def test_leading_constants_equal_those_of_all_pairs(skewed):
     }
     measured = {name: each.value for name, each in layer.leading().items()}
     assert measured == pytest.approx(expected, rel=1e-4)
-    assert tuple(measured) == CONSTANTS
+    assert tuple(measured) == tuple(CONSTANTS)
 
 
 def test_sequences_of_different_lengths_are_counted_as_a_step_counts_them():

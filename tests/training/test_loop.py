@@ -25,6 +25,7 @@ from budgetrec.runs.checkpoint import load_checkpoint, save_checkpoint
 from budgetrec.runs.run import BEST, LAST, Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.loop import resume, train
+from tests.data.oracle import oracle
 
 SMALL = {
     "dim": 16,
@@ -172,7 +173,7 @@ def test_sasrec_comes_near_the_oracle(tmp_path):
         "validation_users": 500,
     }
     run = train(dataset, tmp_path / "run", RunConfig().replaced(settings))
-    best = demo.oracle(truth, dataset, dataset.test()).ndcg
+    best = oracle(truth, dataset, dataset.test()).ndcg
     reached = ndcg(rank_targets(run.model, dataset, dataset.test()).ranks, 10).mean()
     assert reached >= 0.9 * best
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from budgetrec.models.activations import ACTIVATIONS
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.layers import NORMS
-from budgetrec.options import check_choice, check_positive, check_share, setting
+from budgetrec.options import Options, check_choice, check_positive, check_share, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerOptions:
+class TransformerOptions(Options):
     """Options of every transformer."""
 
     dim: int = setting(64, "Width of item vectors and states.")
@@ -27,6 +27,7 @@ class TransformerOptions:
     tied: bool = setting(True, "Score against the vectors that the input is read with.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
         check_positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
@@ -56,10 +57,10 @@ class ModelSpecification:
     name: str
     title: str
     make: Callable[..., SequenceModel]
-    options: type = TransformerOptions
+    options: type[Options] = TransformerOptions
 
     def build(
-        self, options: object, num_items: int, *, features: Tensor | None, generator: torch.Generator
+        self, options: Options, num_items: int, *, features: Tensor | None, generator: torch.Generator
     ) -> SequenceModel:
         """Make the model with those of `options` that it has, and weights drawn from `generator`."""
         own = {field.name: getattr(options, field.name) for field in fields(self.options)}
