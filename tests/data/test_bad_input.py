@@ -22,7 +22,7 @@ GOOD = [(1, "a", 1), (1, "b", 2), (2, "a", 3)]
 
 @pytest.fixture
 def prepare_refused(refused, tmp_path):
-    """Prepare a source that must be refused; give the sentence."""
+    """Prepare a source that must be refused; return the sentence."""
     return lambda source, *options: refused("prepare", source, "-o", tmp_path / "dataset", *options)
 
 
@@ -60,7 +60,7 @@ def test_missing_column_names_those_found(prepare_refused, tmp_path):
 
 
 def test_missing_time_column_offers_the_order_of_the_file(prepare_refused, tmp_path):
-    """Files without times are common; the way on is named."""
+    """Files without times are common; the option for them is named."""
     path = write_csv(tmp_path / "e.csv", GOOD, header="user,item,position")
     assert "--file-order" in prepare_refused(path)
 
@@ -87,23 +87,23 @@ def test_unreadable_time_names_value_row_and_column(prepare_refused, tmp_path):
 
 
 def test_a_column_that_holds_no_times(prepare_refused, tmp_path):
-    """A Parquet column of lists is no time."""
+    """A Parquet column of lists is not a time."""
     frame_of(GOOD).with_columns(timestamp=pl.lit([[1], [2], [3]]).explode().implode()).write_parquet(
         tmp_path / "e.parquet"
     )
-    assert "holds no times" in prepare_refused(tmp_path / "e.parquet")
+    assert "is not a time" in prepare_refused(tmp_path / "e.parquet")
 
 
 @pytest.mark.parametrize(
     ("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)]
 )
 def test_truncated_compressed_file(prepare_refused, tmp_path, suffix, pack):
-    """Half a file is never taken for a whole one."""
+    """Half a file is never mistaken for a complete one."""
     path = tmp_path / f"e.csv{suffix}"
     rows = "".join(f"{u},{u * 7919 % 10007},{u}\n" for u in range(20_000))
     whole = pack(("user,item,timestamp\n" + rows).encode())
     path.write_bytes(whole[: len(whole) // 2])
-    assert "cut short or damaged" in prepare_refused(path)
+    assert "truncated or damaged" in prepare_refused(path)
 
 
 @pytest.mark.parametrize("content", [b"PAR1" + b"x" * 100, b"no parquet at all"])
@@ -137,7 +137,7 @@ def test_tar_member_that_points_outside(prepare_refused, tmp_path):
 
 
 def test_truncated_zip_and_tar(prepare_refused, tmp_path):
-    """An archive that was not fetched to its end."""
+    """An archive whose download was not finished is refused."""
     path = write_csv(tmp_path / "ratings.csv", [(i, i, i) for i in range(5000)])
     with zipfile.ZipFile(tmp_path / "e.zip", "w") as archive:
         archive.write(path, "ratings.csv")
@@ -146,7 +146,7 @@ def test_truncated_zip_and_tar(prepare_refused, tmp_path):
     for name in ("e.zip", "e.tar"):
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-        assert "is not a whole" in prepare_refused(tmp_path / name)
+        assert "is not a complete" in prepare_refused(tmp_path / name)
 
 
 def test_archive_without_interactions(prepare_refused, tmp_path):
@@ -160,7 +160,7 @@ def test_archive_without_interactions(prepare_refused, tmp_path):
 
 @pytest.mark.parametrize("content", [bytes(range(256)) * 20, b"user,item,timestamp\n\x00\x01\x02\n"])
 def test_binary_file_called_csv(prepare_refused, tmp_path, content):
-    """Binary is seen before it is parsed."""
+    """Binary content is detected before parsing."""
     path = tmp_path / "e.csv"
     path.write_bytes(content)
     assert "Pass" in prepare_refused(path)
@@ -203,7 +203,7 @@ def test_the_input_is_never_overwritten(refused, budgetrec, tmp_path):
     sentence = refused(
         "prepare", tmp_path / "dataset" / "raw.parquet", "-o", tmp_path / "dataset", "--overwrite"
     )
-    assert "lies in the folder to be written" in sentence
+    assert "is inside the output folder" in sentence
 
 
 def test_nothing_left_after_dropping_nulls(prepare_refused, tmp_path):
@@ -219,7 +219,7 @@ def test_parents_made_for_nothing_are_removed(refused, tmp_path):
 
 
 def test_a_folder_instead_of_a_file_name(refused, tmp_path):
-    """A path that cannot be opened is told by its own sentence."""
+    """A path that cannot be opened has a message of its own."""
     path = write_csv(tmp_path / "e.csv", GOOD)
     assert "cannot" in refused("prepare", path, "-o", path / "dataset")
     assert "cannot be read" in refused("prepare", tmp_path / ("x" * 300), "-o", tmp_path / "dataset")
@@ -242,10 +242,10 @@ def test_a_group_without_a_command_shows_its_help(budgetrec, command):
     ],
 )
 def test_everything_filtered_away_names_the_step(prepare_refused, tmp_path, options, step):
-    """The step that took the last rows is named."""
+    """The step that dropped the last rows is named."""
     path = write_csv(tmp_path / "e.csv", [(*row, 4) for row in GOOD], header="user,item,timestamp,rating")
     sentence = prepare_refused(path, *options)
-    assert "everything was filtered away" in sentence
+    assert "nothing is left" in sentence
     assert step in sentence
 
 

@@ -15,7 +15,7 @@ from tests.conftest import frame_of, sequences
 
 
 def _dataset(folder, lengths):
-    """User u's items are u * 1000, u * 1000 + 1, ...: an item tells its user and place."""
+    """User u's items are u * 1000, u * 1000 + 1, ...: an item identifies its user and position."""
     rows = [(u, u * 1000 + t, t) for u, length in enumerate(lengths) for t in range(length)]
     frame_of(rows).write_parquet(folder / "e.parquet")
     return prepare(folder / "e.parquet", folder / "d", overwrite=True)
@@ -63,7 +63,7 @@ def test_each_target_comes_once_an_epoch(tmp_path_factory, lengths, batch_size, 
 
 
 def test_an_epoch_can_be_taken_up_in_the_middle(tmp_path):
-    """The same generator state and `skip` give the batches that were still to come."""
+    """The same generator state and `skip` return the remaining batches."""
     dataset = _dataset(tmp_path, [9] * 40)
     batches = TrainingBatches(dataset, batch_size=4, max_length=5)
     whole = list(batches.epoch(torch.Generator().manual_seed(3)))
@@ -74,7 +74,7 @@ def test_an_epoch_can_be_taken_up_in_the_middle(tmp_path):
 
 
 def test_epochs_differ_and_seeds_repeat(tmp_path):
-    """One generator gives a new order each epoch; its seed gives the same orders again."""
+    """A generator draws a new order each epoch, and its seed reproduces them."""
     dataset = _dataset(tmp_path, list(range(4, 60)))
     batches = TrainingBatches(dataset, batch_size=4, max_length=10)
     generator = torch.Generator().manual_seed(0)

@@ -26,7 +26,7 @@ def _core(rows, min_user, min_item):
 @given(pairs=PAIRS, min_user=st.integers(1, 4), min_item=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_the_core_is_the_largest_set_where_all_are_frequent(tmp_path_factory, pairs, min_user, min_item):
-    """The fast filter gives the same rows as removing rare ones by hand until nothing changes."""
+    """The fast filter keeps the same rows as removing rare ones by hand until nothing changes."""
     folder = tmp_path_factory.mktemp("core")
     rows = [(user, item, time) for time, (user, item) in enumerate(pairs)]
     frame_of(rows).write_parquet(folder / "e.parquet")
@@ -70,5 +70,5 @@ def test_rating_above_is_strict(tmp_path, threshold):
     if threshold == 2.99:
         assert len(prepare(tmp_path / "e.parquet", tmp_path / "d", cleaning=cleaning).items) == 2
     else:
-        with pytest.raises(Exception, match="took the last 2 rows"):
+        with pytest.raises(Exception, match="dropped the last 2 rows"):
             prepare(tmp_path / "e.parquet", tmp_path / "d", cleaning=cleaning)

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from budgetrec import Dataset, prepare
-from budgetrec.data.demo import Truth, generate_events, item_features, make_truth, numbers_of, oracle
+from budgetrec.data.demo import Truth, generate_events, item_features, make_truth
 from budgetrec.errors import ArgumentError
+from tests.data.oracle import item_probabilities, numbers_of, oracle
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_rows_users_and_items_are_as_many_as_asked(demo):
 
 
 def test_second_items_follow_the_truth(demo):
-    """Chi-square: clusters of second items against the probabilities the truth gives for them.
+    """Chi-square: clusters of second items against their true probabilities.
 
     The second item is drawn from all but the first; over 2,000 users the expected counts are the sums of the
     users' own probabilities. The statistic must lie below the 99.9% quantile.
@@ -44,7 +45,7 @@ def test_second_items_follow_the_truth(demo):
     first = ordered.filter(pl.col("place") == 0).sort("user")
     second = ordered.filter(pl.col("place") == 1).sort("user")
     users, before, after = numbers_of(first["user"]), numbers_of(first["item"]), numbers_of(second["item"])
-    probabilities = truth.item_probabilities(users, before)
+    probabilities = item_probabilities(truth, users, before)
     probabilities[np.arange(len(users)), before] = 0
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     num_clusters = len(truth.transitions)
@@ -102,7 +103,7 @@ def test_oracle_ndcg_by_hand(tmp_path):
 
 
 def test_seeds_repeat_and_differ():
-    """One seed gives the same rows, another gives others."""
+    """A seed always generates the same rows, another seed others."""
     first, again, other = (
         generate_events(make_truth(num_users=30, num_items=40, seed=s), num_rows=300, seed=s)
         for s in (1, 1, 2)

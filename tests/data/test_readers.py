@@ -28,7 +28,7 @@ def _prepared(source, tmp_path, **options):
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_plain_format_is_read_plain_and_compressed(tmp_path, kind, suffix):
-    """CSV, TSV, JSON lines and Parquet give the same sequences, compressed or not."""
+    """CSV, TSV, JSON lines and Parquet yield the same sequences, compressed or not."""
     frame = frame_of(ROWS)
     writers = {
         "csv": lambda out: frame.write_csv(out),
@@ -339,7 +339,7 @@ def test_an_odd_id_is_seen_wherever_it_lies(tmp_path, odd, monkeypatch):
 
 
 def test_a_quoted_nothing_is_missing_and_blanks_around_times_are_not_part_of_them(tmp_path):
-    """`""` is no user; ` 3` is the time 3."""
+    """`""` is not a user; ` 3` is the time 3."""
     path = tmp_path / "e.csv"
     path.write_text('user,item,time\n"","x",1\n"u","b", 3 \n"u","a",2\n')
     assert sequences(_prepared(path, tmp_path, drop_nulls=True)) == {"u": ["a", "b"]}
@@ -360,7 +360,7 @@ def test_four_columns_without_header_need_not_be_movielens(tmp_path):
 
 
 def test_users_are_numbered_by_label_numbers_first(tmp_path):
-    """9 comes before 10, also when a label that is no number was there at first."""
+    """9 comes before 10, even if there was a label that is not a number at first."""
     rows = [("x", "a", 1, 0), ("10", "a", 2, 5), ("9", "b", 3, 5)]
     path = write_csv(tmp_path / "e.csv", rows, "user,item,time,rating")
     dataset = _prepared(path, tmp_path, cleaning=Cleaning(rating_above=1))

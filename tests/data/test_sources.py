@@ -61,10 +61,10 @@ def test_a_dataset_is_fetched_checked_and_prepared(server, budgetrec, tmp_path):
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [("wrong", "its MD5 is not"), ("cut", "the connection was cut"), ("missing", "error 404")],
+    [("wrong", "its MD5 is not"), ("cut", "the connection was lost"), ("missing", "error 404")],
 )
 def test_a_failed_download_leaves_nothing_and_says_what_to_do(server, refused, tmp_path, path, reason):
-    """A wrong checksum, a cut connection and an error page; the way by hand is named."""
+    """A wrong checksum, a cut connection and an error page; the manual way is named."""
     sentence = refused("data", "get", "ml-100k", "-o", tmp_path / "raw", "--url", f"{server}/{path}")
     assert reason in sentence
     assert f"put it at {tmp_path / 'raw' / 'u.data'}" in sentence
@@ -77,7 +77,7 @@ def test_a_failed_download_can_be_started_again(server, budgetrec, refused, tmp_
     assert (tmp_path / "raw" / "u.data").read_bytes() == CONTENT
 
 
-def test_a_damaged_file_is_fetched_anew(server, budgetrec, tmp_path):
+def test_a_damaged_file_is_downloaded_again(server, budgetrec, tmp_path):
     """A file of the right name and the wrong content is replaced."""
     (tmp_path / "u.data").write_text("half")
     assert budgetrec("data", "get", "ml-100k", "-o", tmp_path, "--url", f"{server}/x").code == 0
@@ -85,11 +85,11 @@ def test_a_damaged_file_is_fetched_anew(server, budgetrec, tmp_path):
 
 
 def test_no_network_names_the_file_and_the_place(refused, tmp_path):
-    """Nothing listens there: one sentence that names what to fetch by hand and where to put it."""
+    """Nothing listens there: one sentence that names what to download and where to put it."""
     url = "http://127.0.0.1:9/ml-1m.zip"
     sentence = refused("data", "get", "ml-1m", "-o", tmp_path / "raw", "--url", url)
     assert "no connection" in sentence
-    assert f"Fetch {url} by hand, put it at {tmp_path / 'raw' / 'ml-1m.zip'}" in sentence
+    assert f"Download {url} yourself, put it at {tmp_path / 'raw' / 'ml-1m.zip'}" in sentence
 
 
 def test_what_cannot_be_fetched_is_told(refused, tmp_path):

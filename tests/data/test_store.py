@@ -82,7 +82,7 @@ def test_other_folders_and_versions_are_refused(folder, tmp_path):
     with pytest.raises(DataError, match="version 99"):
         Dataset.open(later)
     (later / "dataset.json").write_text("[]")
-    with pytest.raises(DataError, match="not of a prepared dataset"):
+    with pytest.raises(DataError, match="does not belong to a prepared dataset"):
         Dataset.open(later)
 
 

@@ -41,7 +41,7 @@ def test_a_column_may_mix_dates_with_and_without_a_time_of_day(tmp_path):
 
 
 def test_whole_seconds_may_be_followed_by_fractions(tmp_path):
-    """A column that begins with whole numbers may go on with others."""
+    """A column that starts with integers may continue with other numbers."""
     rows = [("u", f"a{i}", 1000 + i) for i in range(1500)]
     path = write_csv(tmp_path / "e.csv", [*rows, ("u", "z", "999.5")])
     assert sequences(prepare(path, tmp_path / "dataset"))["u"][0] == "z"

@@ -23,7 +23,7 @@ KINDS = {
 
 
 def features(num_items=NUM_ITEMS, seed=1):
-    """Draw five features an item."""
+    """Draw five features per item."""
     return torch.randn(num_items, 5, generator=torch.Generator().manual_seed(seed))
 
 
@@ -45,7 +45,7 @@ def sequences(width=6, seed=2):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_go_in_and_states_come_out(kind):
-    """A model gives a state for each position and a vector for each item, all finite."""
+    """A model returns a state for each position and a vector for each item, all finite."""
     model = make(kind)
     ids, mask = sequences()
     assert model(ids, mask).shape == (4, 6, 8)
@@ -73,7 +73,7 @@ def test_padding_changes_nothing(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("sasrec")])
 def test_a_later_item_never_changes_an_earlier_state(kind):
-    """Changing or appending items leaves all states before them as they were, to the bit."""
+    """Changing or appending items leaves all earlier states unchanged bit for bit."""
     model = make(kind)
     ids, mask = sequences()
     mask = torch.ones_like(mask)
@@ -98,7 +98,7 @@ def test_bert4rec_sees_both_sides():
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("sasrec")])
 def test_prediction_is_the_state_at_the_last_item(kind):
-    """The shortcut that computes only the last position of the last block gives the same state."""
+    """The shortcut that computes only the last position of the last block returns the same state."""
     model = make(kind)
     ids, mask = sequences()
     whole = model(ids, mask)[torch.arange(4), mask.sum(1) - 1]
@@ -147,7 +147,7 @@ def test_bert4rec_hides_the_share_that_was_asked():
 
 
 @pytest.mark.parametrize("kind", ["sasrec", "bert4rec"])
-def test_last_only_asks_for_one_item_a_sequence(kind):
+def test_last_only_asks_for_one_item_per_sequence(kind):
     """With targets "last" each sequence has one target, its last item."""
     model = make(kind)
     given = batch()
@@ -188,7 +188,7 @@ def test_unknown_items_are_read_and_scored_from_their_features(kind, tied):
     torch.testing.assert_close(model.item_table()[NUM_ITEMS], before[0])
     assert not torch.allclose(model.item_table()[NUM_ITEMS + 1], before[0])
     torch.testing.assert_close(model.predict(torch.tensor([[4, NUM_ITEMS]]), mask), known)
-    with pytest.raises(ArgumentError, match="5 features an item"):
+    with pytest.raises(ArgumentError, match="5 features per item"):
         model.extend_items(torch.zeros(1, 4))
 
 
@@ -256,7 +256,7 @@ def test_dropout_keeps_the_mean_and_the_share():
         ({"norm": "post"}, "pre, query"),
         ({"activation": "tanh"}, "relu, gelu, silu"),
         ({"dropout": 1.0}, "below 1"),
-        ({"dim": 0}, "at least 1"),
+        ({"dim": 0}, "dim is 0; pass a number above 0"),
         ({"features": torch.zeros(7, 2)}, "7 items have features"),
     ],
 )
@@ -269,7 +269,7 @@ def test_wrong_settings_are_refused(settings, words):
 def test_a_sequence_that_is_too_long_is_refused():
     """More positions than the model has are an error, not a silent cut."""
     model = make("sasrec", max_length=3)
-    with pytest.raises(ArgumentError, match="6 positions and the model 3"):
+    with pytest.raises(ArgumentError, match="6 positions and the model has 3"):
         model(*sequences())
 
 

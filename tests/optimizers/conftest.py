@@ -31,7 +31,7 @@ def random_table(seed: int = 0, num_items: int = NUM_ITEMS, dim: int = DIM) -> n
 
 
 def set_row_gradient(table: nn.Parameter, ids: Sequence[int] | Tensor, seed: int) -> Tensor:
-    """Set a sparse gradient with one entry for each id, and give the entries."""
+    """Set a sparse gradient with one entry for each id, and return the entries."""
     places = torch.as_tensor(ids, dtype=torch.int64)
     entries = torch.randn(len(places), table.shape[1], generator=torch.Generator().manual_seed(seed))
     table.grad = None

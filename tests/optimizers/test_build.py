@@ -1,4 +1,4 @@
-"""Words become optimisers, and dense or row-sparse is chosen by what a step costs."""
+"""Optimisers are built by name, and the cost of a step decides between dense and row-sparse."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ SETTINGS = {"optimizer": "adam", "table_updates": "dense", "learning_rate": 0.1}
     ],
 )
 def test_each_word_is_a_dense_and_a_row_sparse_optimizer(word: str, dense: str, by_row: str):
-    """One optimiser of everything, or one of torch's and one by row."""
+    """A name builds one optimiser for everything, or one of torch's and a row-sparse one."""
     weight, table = nn.Parameter(torch.ones(3)), random_table()
     for updates, expected in (("dense", [dense]), ("row-sparse", [dense, by_row])):
         built = make_optimizers([weight], [table], **SETTINGS | {"optimizer": word, "table_updates": updates})
@@ -62,7 +62,7 @@ def test_a_table_among_the_parameters_is_a_table():
 
 
 def test_dense_optimizers_use_fused_kernels_on_the_processor():
-    """They take a third of the time of torch's default there."""
+    """Fused kernels take a third of the time of torch's default."""
     for word in OPTIMIZERS:
         [optimizer] = make_optimizers([nn.Parameter(torch.ones(3))], [], **SETTINGS | {"optimizer": word})
         assert optimizer.defaults["fused"] is True
@@ -71,9 +71,9 @@ def test_dense_optimizers_use_fused_kernels_on_the_processor():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"optimizer": "adamm"}, "unknown optimizer 'adamm'. Known are sgd, momentum, adam, adamw, adagrad."),
-        ({"table_updates": "sparse"}, "unknown table_updates 'sparse'. Known are dense, row-sparse."),
-        ({"learning_rate": -0.1}, "learning_rate is -0.1; pass a finite number, 0 or more."),
+        ({"optimizer": "adamm"}, "optimizer is 'adamm'; pass one of sgd, momentum, adam, adamw, adagrad."),
+        ({"table_updates": "sparse"}, "table_updates is 'sparse'; pass one of dense, row-sparse."),
+        ({"learning_rate": -0.1}, "learning_rate is -0.1; pass 0 or more."),
         ({"momentum": 1.0}, "momentum is 1.0; pass a number from 0 to below 1, such as 0.9."),
     ],
 )
@@ -110,6 +110,6 @@ def test_few_rows_of_a_large_table_are_updated_by_row(num_items: int, rows_touch
 
 
 def test_sizes_below_one_are_refused():
-    """No items, no choice."""
-    with pytest.raises(ArgumentError, match="num_items is 0; pass at least 1"):
+    """A catalogue without items is a mistake."""
+    with pytest.raises(ArgumentError, match="num_items is 0; pass a number above 0"):
         choose_table_updates(num_items=0, dim=64, rows_touched=1)

@@ -55,7 +55,7 @@ def test_lazy_adam_is_sparse_adam_of_torch():
 
 
 def test_momentum_by_hand():
-    """A velocity rests while its row does: 1, then (row away), then 0.5 * 1 + 1 = 1.5."""
+    """An untouched row keeps its velocity: 1, then (untouched), then 0.5 * 1 + 1 = 1.5."""
     table = nn.Parameter(torch.zeros(2, 1))
     optimizer = RowSparseSGD([table], learning_rate=1.0, momentum=0.5)
     for row in (0, 1, 0):
@@ -102,7 +102,7 @@ def test_adagrad_takes_a_dense_gradient():
 
 @pytest.mark.parametrize("kind", ROW_SPARSE)
 def test_rows_that_are_not_touched_stay_as_they_are(kind: str):
-    """Neither weights nor moments nor decay reach a row without a gradient, to the bit."""
+    """A row without a gradient keeps its weights and moments bit for bit, whatever the decay."""
     table = random_table()
     optimizer = ROW_SPARSE[kind]([table])
     set_row_gradient(table, range(NUM_ITEMS), seed=0)
@@ -118,7 +118,7 @@ def test_rows_that_are_not_touched_stay_as_they_are(kind: str):
 
 
 def loop(kind: str, start: Tensor, steps: list[tuple[list[int], Tensor]]) -> Tensor:
-    """Do what the optimiser of that kind does, one row and one step at a time, in double precision."""
+    """Apply an optimiser one row and one step at a time, in double precision."""
     table = start.double().clone()
     first, second = torch.zeros_like(table), torch.zeros_like(table)
     decay = 0.2 if "decay" in kind or kind == "adamw" else 0.0
@@ -166,7 +166,7 @@ def test_any_rows_with_duplicates_are_those_of_a_slow_loop(
 @given(ids=st.lists(st.integers(0, 99), max_size=60), block_rows=st.integers(1, 7), coalesced=st.booleans())
 @settings(deadline=None)
 def test_blocks_are_the_coalesced_gradient(ids: list[int], block_rows: int, coalesced: bool):
-    """Joined, the blocks are what torch's `coalesce` gives, whether or not it ran before."""
+    """Joined, the blocks equal the result of torch's `coalesce`, whether or not it ran before."""
     entries = torch.randn(len(ids), 3, generator=torch.Generator().manual_seed(0))
     gradient = torch.sparse_coo_tensor([ids], entries, (100, 3), check_invariants=True)
     expected = gradient.coalesce()
@@ -192,7 +192,7 @@ def test_two_gathers_of_one_table_add_up():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ROW_SPARSE)
 def test_tables_of_other_types_keep_their_type(kind: str, dtype: torch.dtype):
-    """Half and double precision go the same way, and the state has the table's type."""
+    """Half and double precision work too, and the state has the table's type."""
     table, reference = nn.Parameter(random_table().data.to(dtype)), random_table()
     optimizer, exact = ROW_SPARSE[kind]([table]), ROW_SPARSE[kind]([reference])
     entries = set_row_gradient(reference, [2, 7], seed=0)
@@ -205,7 +205,7 @@ def test_tables_of_other_types_keep_their_type(kind: str, dtype: torch.dtype):
 
 
 def test_a_closure_is_run_with_gradients():
-    """`step` takes a closure as every optimiser of torch does, and gives back its loss."""
+    """`step` takes a closure as every optimiser of torch does, and returns its loss."""
     table = nn.Parameter(torch.ones(2, 1))
     optimizer = RowSparseSGD([table], learning_rate=0.5)
 
@@ -229,7 +229,7 @@ def test_a_table_without_a_gradient_is_left_alone():
 
 def test_a_vector_is_refused():
     """Biases and norms belong to a dense optimiser."""
-    with pytest.raises(ArgumentError, match=r"shape \(3,\) is no table of rows; pass tables"):
+    with pytest.raises(ArgumentError, match=r"shape \(3,\) is not a table of rows; pass tables"):
         RowSparseSGD([nn.Parameter(torch.zeros(3))], learning_rate=0.1)
 
 
@@ -239,7 +239,7 @@ def test_a_vector_is_refused():
         ({"learning_rate": -1.0}, "learning_rate is -1.0; pass"),
         ({"learning_rate": math.nan}, "learning_rate is nan; pass"),
         ({"betas": (0.9, 1.0)}, r"betas are \(0.9, 1.0\); pass two numbers"),
-        ({"epsilon": 0.0}, "epsilon is 0.0; it keeps divisors from zero"),
+        ({"epsilon": 0.0}, "epsilon is 0.0; pass a number above 0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1; pass"),
     ],
 )

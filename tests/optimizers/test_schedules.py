@@ -48,24 +48,24 @@ def test_decays_by_hand():
 
 
 def test_a_run_that_is_all_warm_up_ends_at_the_full_rate():
-    """As many warm-up steps as steps is allowed, and divides by nothing."""
+    """A warm-up over the whole run is allowed and does not divide by zero."""
     factors = [learning_rate_factor(t, schedule="linear", warmup_steps=2, total_steps=2) for t in range(3)]
     assert factors == [0.5, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_decay_without_an_end_says_what_to_give(schedule: str):
-    """The end of training is needed by schedules that end."""
-    with pytest.raises(ArgumentError, match="total_steps is None; give epochs or steps"):
+def test_a_decay_without_an_end_says_what_to_pass(schedule: str):
+    """Schedules that fall to 0 need the length of training."""
+    with pytest.raises(ArgumentError, match="total_steps is None; pass epochs or steps"):
         learning_rate_factor(0, schedule=schedule, warmup_steps=0, total_steps=None)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"schedule": "cosin"}, "unknown schedule 'cosin'. Known are constant, linear, cosine, inverse-sqrt"),
-        ({"warmup_steps": 11}, "total_steps is 10 with 11 warmup_steps; train for longer or warm up"),
-        ({"warmup_steps": -1}, "warmup_steps -1; pass 0 or more"),
+        ({"schedule": "cosin"}, "schedule is 'cosin'; pass one of constant, linear, cosine, inverse-sqrt"),
+        ({"warmup_steps": 11}, "total_steps is 10 with 11 warmup_steps; train longer or warm up"),
+        ({"warmup_steps": -1}, "warmup_steps is -1; pass 0 or more"),
         ({"total_steps": 0}, "total_steps is 0 with 0 warmup_steps"),
     ],
 )

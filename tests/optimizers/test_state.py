@@ -1,4 +1,4 @@
-"""The state of optimisers goes through a file and comes back to the bit."""
+"""Optimiser state survives a file bit for bit."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def train(model: Model, optimizers: list[Optimizer], steps: range) -> None:
 @pytest.mark.parametrize("updates", ["dense", "row-sparse"])
 @pytest.mark.parametrize("done", [0, 5])
 def test_a_restored_run_is_an_unbroken_one(word: str, updates: str, done: int):
-    """Five steps, a file, five more in fresh objects: equal to ten in one go, to the bit."""
+    """Five steps, a file, five more in fresh objects: equal bit for bit to ten in one go."""
     model, optimizers, names = start(word, updates)
     train(model, optimizers, range(10))
     first, its_optimizers, its_names = start(word, updates)
@@ -92,7 +92,7 @@ def test_keys_name_the_optimizer_the_state_and_the_parameter():
 
 
 def test_plain_sgd_has_no_state():
-    """Nothing to save, and nothing is asked of a checkpoint."""
+    """There is nothing to save, and a checkpoint needs nothing."""
     _, optimizers, names = start("sgd", "row-sparse")
     assert optimizer_tensors(optimizers, names) == {}
     load_optimizer_tensors(optimizers, names, {"items.weight": torch.zeros(1)})
@@ -113,12 +113,12 @@ KEY = "optimizer.1.exp_avg.items.weight"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({KEY: None}, f"it has no tensor '{KEY}'; resume with the model and the optimiser"),
-        ({KEY: torch.zeros(19, 4)}, rf"'{KEY}' is \(19, 4\) torch.float32 there and \(20, 4\) torch.float32"),
-        ({KEY: torch.zeros(20, 4).double()}, r"is \(20, 4\) torch.float64 there"),
+        ({KEY: None}, f"it has no tensor '{KEY}'; resume with the model and optimiser"),
+        ({KEY: torch.zeros(19, 4)}, rf"'{KEY}' is \(19, 4\) torch.float32, not \(20, 4\) torch.float32"),
+        ({KEY: torch.zeros(20, 4).double()}, r"is \(20, 4\) torch.float64, not"),
         (
             {"optimizer.1.sum.items.weight": torch.zeros(20)},
-            "has 1 tensors that these optimisers do not know",
+            "has 1 tensors that these optimisers do not have",
         ),
     ],
 )
@@ -137,15 +137,15 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(
 
 
 def test_a_parameter_without_a_name_is_refused():
-    """Its state would be lost without a word."""
+    """Its state would be lost silently."""
     _, optimizers, names = start("adam", "dense")
     names = {parameter: name for parameter, name in names.items() if name != "late"}
-    with pytest.raises(ArgumentError, match=r"optimizer 0 has a parameter of shape \(3,\) and no name"):
+    with pytest.raises(ArgumentError, match=r"optimizer 0 has a parameter of shape \(3,\) without a name"):
         optimizer_tensors(optimizers, names)
 
 
 def test_an_optimizer_of_unknown_state_is_refused():
-    """What cannot be restored to the bit is not saved in part."""
+    """State that cannot be restored bit for bit is not saved in part."""
     weight = nn.Parameter(torch.ones(2))
     with pytest.raises(ArgumentError, match="the state of RMSprop cannot be saved"):
         optimizer_tensors([torch.optim.RMSprop([weight])], {weight: "weight"})

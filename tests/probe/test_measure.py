@@ -68,7 +68,7 @@ def sequences_of(model, dataset):
 
 
 def step_gradient(x, y, table, groups, num_negatives, generator):
-    """Draw uniform negatives for each group of targets and give the corrected gradient of the table."""
+    """Draw uniform negatives for each group of targets and return the corrected gradient of the table."""
     num_items = len(table)
     drawn = generator.integers(0, num_items, (groups.max() + 1, num_negatives))[groups]
     logits = x @ table.T
@@ -135,7 +135,7 @@ def test_a_probe_tells_what_it_saw(probe):
 
 
 def test_a_probe_leaves_no_traces(model, dataset):
-    """Modes of all parts and torch's own generator are as before; the same seed gives the same numbers."""
+    """Modes and torch's global generator do not change; the same seed returns the same numbers."""
     model.train()
     frozen = next(module for module in model.modules() if module is not model)
     frozen.eval()
@@ -232,8 +232,8 @@ def test_requests_that_make_no_sense_are_told(dataset):
         measure_noise(model, dataset, num_targets=8, generator=generator)
     with pytest.raises(ArgumentError, match="max_length is 13; the model reads 1 to 12 positions"):
         measure_noise(model, dataset, max_length=13, generator=generator)
-    with pytest.raises(ArgumentError, match="the model knows 7 items and the dataset has 500"):
+    with pytest.raises(ArgumentError, match="the model has 7 items and the dataset has 500"):
         measure_noise(TinyGRU(7), dataset, generator=generator)
     other = SASRec(NUM_ITEMS, dim=8, max_length=9, generator=generator)
-    with pytest.raises(ArgumentError, match=r"windows is 'first'\. Pass last or all"):
+    with pytest.raises(ArgumentError, match="windows is 'first'; pass one of last, all"):
         measure_noise(other, dataset, windows="first", generator=generator)

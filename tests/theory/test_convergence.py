@@ -3,9 +3,14 @@ import pytest
 
 from budgetrec.errors import ArgumentError
 from budgetrec.theory import convergence
+from budgetrec.theory.convergence import Descent, MomentumDescent
 
 CURVATURE = np.array([1.0, 4.0])  # c = 1, L = 4
-LAYOUT = {"strong_convexity": 1.0, "smoothness": 4.0}
+
+
+def _descent(noise, initial_regret=5.0):
+    """Return SGD on that quadratic."""
+    return Descent(strong_convexity=1.0, smoothness=4.0, initial_regret=initial_regret, noise=noise)
 
 
 def _descend(steps, *, noise, seed=0, runs=4000):
@@ -23,14 +28,9 @@ def _descend(steps, *, noise, seed=0, runs=4000):
 def test_constant_step_bound_holds():
     """T19: 4,000 runs stay below the bound at every step and end at the exact stationary regret within 5%."""
     regrets = _descend([0.1] * 80, noise=2.0)
-    bounds = [
-        convergence.constant_step_bound(
-            num_steps=t, noise=2.0, step_size=0.1, initial_regret=regrets[0], **LAYOUT
-        )
-        for t in range(1, 82)
-    ]
-    assert np.all(regrets <= bounds)
-    floor = convergence.constant_step_floor(noise=2.0, step_size=0.1, **LAYOUT)
+    descent = _descent(2.0, regrets[0])
+    assert np.all(regrets <= [descent.constant_step_bound(t, step_size=0.1) for t in range(1, 82)])
+    floor = descent.constant_step_floor(0.1)
     stationary = np.sum(0.1 * 2.0 / (4 * (2 - 0.1 * CURVATURE)))  # of a quadratic: never above the floor
     assert regrets[-20:].mean() == pytest.approx(stationary, rel=0.05)
     assert stationary < floor
@@ -41,12 +41,8 @@ def test_diminishing_step_bound_holds_and_its_regret_falls_as_one_over_t():
     beta, gamma = 2.0, 7.0
     regrets = _descend([beta / (gamma + t) for t in range(1, 801)], noise=2.0)
     steps = np.arange(1, 802)
-    bounds = [
-        convergence.diminishing_step_bound(
-            num_steps=int(t), noise=2.0, beta=beta, gamma=gamma, initial_regret=regrets[0], **LAYOUT
-        )
-        for t in steps
-    ]
+    descent = _descent(2.0, regrets[0])
+    bounds = [descent.diminishing_step_bound(int(t), beta=beta, gamma=gamma) for t in steps]
     assert np.all(regrets <= bounds)
     late = steps >= 100
     slope = np.polyfit(np.log(steps[late] + gamma), np.log(regrets[late]), 1)[0]
@@ -65,42 +61,32 @@ def test_simulated_steps_between_two_allocations_are_as_predicted():
 
 def test_step_counts_invert_the_bounds():
     """T19 to T21: the count meets the target and one step less does not."""
-    layout = {"initial_regret": 5.0, **LAYOUT}
-    t = convergence.constant_step_count(target_regret=0.5, noise=1.0, step_size=0.05, **layout)
-    bound = [
-        convergence.constant_step_bound(num_steps=s, noise=1.0, step_size=0.05, **layout) for s in (t - 1, t)
-    ]
+    t = _descent(1.0).constant_step_count(0.5, step_size=0.05)
+    bound = [_descent(1.0).constant_step_bound(s, step_size=0.05) for s in (t - 1, t)]
     assert bound[0] > 0.5 >= bound[1]
-    steps = {"noise": 50.0, "beta": 2.0, "gamma": 7.0, **layout}
-    t = convergence.diminishing_step_count(target_regret=0.1, **steps)
-    bound = [convergence.diminishing_step_bound(num_steps=s, **steps) for s in (t - 1, t)]
+    t = _descent(50.0).diminishing_step_count(0.1, beta=2.0, gamma=7.0)
+    bound = [_descent(50.0).diminishing_step_bound(s, beta=2.0, gamma=7.0) for s in (t - 1, t)]
     assert bound[0] > 0.1 >= bound[1]
-    force = {"noise": 2.0, "gradient_bound": 1.0, "initial_regret": 3.0}
     for scale in (None, 0.7):
-        t = convergence.momentum_count(target_norm=0.3, scale=scale, **force)
-        bound = [convergence.momentum_bound(num_steps=s, scale=scale, **force) for s in (t - 1, t)]
-        assert bound[0] > 0.3 >= bound[1]
+        momentum = MomentumDescent(noise=2.0, gradient_bound=1.0, initial_regret=3.0, scale=scale)
+        t = momentum.count(0.3)
+        assert momentum.bound(t - 1) > 0.3 >= momentum.bound(t)
 
 
 def test_steps_grow_in_proportion_to_noise():
     """T22: 4 times the noise is 4 times the steps within 2%, best constant and diminishing steps."""
-    layout = {"initial_regret": 5.0, **LAYOUT}
-    best = [
-        convergence.constant_step_count(target_regret=1e-3, noise=noise, **layout) for noise in (10.0, 40.0)
-    ]
-    falling = [
-        convergence.diminishing_step_count(target_regret=1e-3, noise=noise, beta=2.0, gamma=7.0, **layout)
-        for noise in (10.0, 40.0)
-    ]
+    descents = [_descent(noise) for noise in (10.0, 40.0)]
+    best = [descent.constant_step_count(1e-3) for descent in descents]
+    falling = [descent.diminishing_step_count(1e-3, beta=2.0, gamma=7.0) for descent in descents]
     assert best[1] / best[0] == pytest.approx(4, rel=0.02)
     assert falling[1] / falling[0] == pytest.approx(4, rel=0.02)
 
 
 def test_momentum_bound_is_least_at_its_own_scale():
     """T21: no fixed C beats the default one."""
-    force = {"num_steps": 100, "noise": 2.0, "gradient_bound": 1.0, "initial_regret": 3.0}
-    least = min(convergence.momentum_bound(scale=scale, **force) for scale in np.geomspace(0.01, 100, 4001))
-    assert convergence.momentum_bound(**force) == pytest.approx(least, rel=1e-5)
+    force = {"noise": 2.0, "gradient_bound": 1.0, "initial_regret": 3.0}
+    least = min(MomentumDescent(scale=scale, **force).bound(100) for scale in np.geomspace(0.01, 100, 4001))
+    assert MomentumDescent(**force).bound(100) == pytest.approx(least, rel=1e-5)
 
 
 def test_momentum_gradients_fall_at_least_as_fast_as_the_bound():
@@ -114,35 +100,19 @@ def test_momentum_gradients_fall_at_least_as_fast_as_the_bound():
             norms.append((gradient * gradient).sum(1).mean())
             speed = 0.5 * speed + gradient + generator.normal(0, 1, w.shape)
             w = w - 0.25 / np.sqrt(horizon) * speed
-        bound = convergence.momentum_bound(
-            num_steps=horizon, noise=2.0, gradient_bound=np.sqrt(17), initial_regret=2.5, scale=0.5
-        )
-        assert min(norms) < bound
+        momentum = MomentumDescent(noise=2.0, gradient_bound=np.sqrt(17), initial_regret=2.5, scale=0.5)
+        assert min(norms) < momentum.bound(horizon)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: convergence.constant_step_floor(noise=1, step_size=0.5, **LAYOUT), "exceeds 1 / smoothness"),
-        (
-            lambda: convergence.constant_step_count(
-                target_regret=0.1, noise=9.0, step_size=0.2, initial_regret=1.0, **LAYOUT
-            ),
-            "below the floor 3.6 of step_size 0.2",
-        ),
-        (
-            lambda: convergence.diminishing_step_bound(
-                num_steps=1, noise=1.0, beta=1.0, gamma=9.0, initial_regret=1.0, **LAYOUT
-            ),
-            "pass a larger beta",
-        ),
-        (
-            lambda: convergence.diminishing_step_bound(
-                num_steps=1, noise=1.0, beta=2.0, gamma=1.0, initial_regret=1.0, **LAYOUT
-            ),
-            "pass gamma >= 7",
-        ),
-        (lambda: convergence.step_ratio(0.0, 1.0), "noise is 0.0; pass a positive number"),
+        (lambda: _descent(1.0).constant_step_floor(0.5), "exceeds 1 / smoothness"),
+        (lambda: _descent(9.0).constant_step_count(0.1, 0.2), "below the floor 3.6 of step_size 0.2"),
+        (lambda: _descent(1.0).diminishing_step_bound(1, beta=1.0, gamma=9.0), "pass a larger beta"),
+        (lambda: _descent(1.0).diminishing_step_bound(1, beta=2.0, gamma=1.0), "pass gamma >= 7"),
+        (lambda: _descent(1.0, initial_regret=0.0), "initial_regret is 0.0; pass a number above 0"),
+        (lambda: convergence.step_ratio(0.0, 1.0), "noise is 0.0; pass a number above 0"),
     ],
 )
 def test_invalid_arguments_are_one_sentence(call, message):

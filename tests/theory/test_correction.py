@@ -89,7 +89,7 @@ def test_the_bias_left_is_the_predicted_one():
 def _minimiser(p, shares, *, shift):
     """Return the softmax of the scores with the least expected loss; the loss is exact, over all draws.
 
-    `shares` gives for each positive the counts of its negatives by class, (m, K), and their chances, (m,).
+    `shares` holds the counts of each positive's negatives by class, (m, K), and their probabilities, (m,).
     """
 
     def expected(scores):

@@ -58,7 +58,7 @@ def test_exact_moments_match_simulation_for_any_proposal(spread, tilt):
 @given(seed=st.integers(0, 1000), same=st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_equal_classes_given_once_count_as_many(seed, same):
-    """T10, T11: kinds of classes with their counts give what the classes one by one give, to 1e-9."""
+    """T10, T11: merged classes with their counts have the moments of the separate classes, to 1e-9."""
     generator = np.random.default_rng(seed)
     counts = generator.integers(1, 6, 12)
     positives = (4, 4 if same else 9)
@@ -276,7 +276,7 @@ def test_saturation_is_exact_at_no_negatives_and_at_many():
 
 
 def test_curves_are_interpolated_between_rungs():
-    """A ladder of octaves of C/(k + rho) gives back the curve between its rungs to 0.4%."""
+    """A ladder of octaves of C/(k + rho) reproduces the curve between its rungs to 0.4%."""
     ladder = tuple(2**i for i in range(15))
     curve = Tabulated(coefficient=7.0, num_negatives=ladder, values=tuple(7.0 / (k + 40) for k in ladder))
     k = np.unique(np.geomspace(1, 10**6, 200).round())
@@ -288,7 +288,7 @@ def test_curves_are_interpolated_between_rungs():
     [
         ({"batch_size": 0, "num_negatives": 4, "num_groups": 1}, "batch_size is 0; pass at least 1"),
         ({"batch_size": 2, "num_negatives": 0, "num_groups": 1}, "num_negatives is 0; pass at least 1"),
-        ({"batch_size": 2, "num_negatives": 4, "num_groups": 3}, "num_groups lies between 3 and 3"),
+        ({"batch_size": 2, "num_negatives": 4, "num_groups": 3}, "num_groups ranges from 3 to 3"),
         ({"batch_size": 4, "num_targets": 2, "num_negatives": 4, "num_groups": 1}, "num_targets is 2 for 4"),
         ({"batch_size": 2, "num_negatives": 4, "num_groups": 1, "num_workers": 0}, "num_workers is 0"),
     ],
@@ -301,8 +301,8 @@ def test_invalid_arguments_are_one_sentence(arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_proposal_that_is_none_is_refused():
-    """A log_q that does not sum to one, or cannot draw an item, is told."""
+def test_a_proposal_that_is_not_a_distribution_is_refused():
+    """A log_q that does not sum to one, or cannot draw an item, is refused."""
     with pytest.raises(ArgumentError, match="log_q sums to 2; pass the log of a proposal"):
         OutputLayer.of(features=np.ones((2, 1)), table=np.ones((2, 1)), targets=[0, 1], log_q=[0.0, 0.0])
 

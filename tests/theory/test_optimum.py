@@ -172,7 +172,7 @@ def test_a_search_beyond_enumeration_agrees_with_the_exact_edge():
 
 
 def test_ties_are_broken_and_reported():
-    """A flat objective gives the first sharing, the smallest n and the largest k, and counts the rest."""
+    """A flat objective yields the first sharing, smallest n and largest k; the other ties are counted."""
     found = allocate(
         objective=lambda n, k, groups: np.ones(len(n)),
         cost=lambda n, k, groups: n + k + 0.0,

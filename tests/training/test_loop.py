@@ -26,6 +26,7 @@ from budgetrec.runs.layout import BEST, LAST
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.loop import resume, train
+from tests.data.oracle import oracle
 
 SMALL = {
     "dim": 16,
@@ -173,7 +174,7 @@ def test_sasrec_comes_near_the_oracle(tmp_path):
         "validation_users": 500,
     }
     run = train(dataset, tmp_path / "run", RunConfig().replaced(settings))
-    best = demo.oracle(truth, dataset, dataset.test()).ndcg
+    best = oracle(truth, dataset, dataset.test()).ndcg
     reached = ndcg(rank_targets(run.model, dataset, dataset.test()).ranks, 10).mean()
     assert reached >= 0.9 * best
 

@@ -1,1 +1,1 @@
-"""Everything about data: readers, cleaning, splits, the store, batches."""
+"""Data: readers, cleaning, splits, storage and batches."""

@@ -1,7 +1,7 @@
-"""Take files out of .gz, .zst, .zip and .tar wrappers, into a workspace of ours and nowhere else.
+"""Unpack .gz, .zst, .zip and .tar files into a workspace, and nowhere else.
 
-A member of an archive is copied into a file whose name we choose, so no member can write outside the
-workspace; an archive with a member that points outside its folder is refused as a whole.
+A member of an archive is copied to a path that we choose, so it cannot write outside the workspace. An
+archive with a member that points outside its folder is refused as a whole.
 """
 
 import gzip
@@ -24,8 +24,8 @@ Report = Callable[[str], None]
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _COPY_BYTES = 1 << 20
-# What we take from an archive that holds more than the interactions, the best first. The Netflix
-# Prize comes in pieces without headers, which are joined.
+# Known files of interactions in archives with other files, the best first. The Netflix Prize comes in
+# pieces without headers, which are joined.
 _KNOWN_MEMBERS = (
     r"u\.data",
     r"ratings\.dat",
@@ -34,45 +34,30 @@ _KNOWN_MEMBERS = (
     r"loc-gowalla_totalCheckins\.txt",
 )
 _KNOWN_PIECES = (r"combined_data_\d+\.txt", r"mv_\d+\.txt")
-_TABLE_SUFFIXES = (
-    ".csv",
-    ".tsv",
-    ".txt",
-    ".dat",
-    ".data",
-    ".inter",
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".parquet",
-    ".pq",
-)
+_TABLE_SUFFIX = re.compile(r"\.(csv|tsv|txt|dat|data|inter|jsonl|ndjson|json|parquet|pq)")
 
 
 def unwrap(path: Path, workspace: Path, report: Report) -> list[Path]:
-    """Return the plain files inside `path`, copied into `workspace` where it is a wrapper.
+    """Return the plain files inside `path`, unpacked into `workspace` if it is an archive.
 
-    A plain file is given back as it is. The files of one Netflix archive (17,770 of them) are joined
-    into one.
+    A plain file is returned as it is. The 17,770 files of a Netflix archive are joined into one.
     """
     with path.open("rb") as file:
-        head = file.read(4)
+        head = file.read(265)
     if head.startswith((_GZIP, _ZSTD)):
         plain = _new_file(workspace, path.stem)
         report(f"decompressing {path.name}")
         _decompress(path, plain, gzipped=head.startswith(_GZIP))
         return unwrap(plain, workspace, report)
-    if head.startswith(_ZIP):
-        report(f"unpacking {path.name}")
-        return _unwrap_zip(path, workspace, report)
-    if path.suffix == ".tar" or _is_tar(path):
-        report(f"unpacking {path.name}")
-        return _unwrap_tar(path, workspace, report)
-    return [path]
+    is_zip = head.startswith(_ZIP)
+    if not is_zip and path.suffix != ".tar" and head[257:262] != b"ustar":
+        return [path]
+    report(f"unpacking {path.name}")
+    return (_unwrap_zip if is_zip else _unwrap_tar)(path, workspace, report)
 
 
 def choose_known(names: list[str]) -> list[str]:
-    """Of the files of a published dataset give those that hold its interactions; none if it is not known.
+    """Return those files of a published dataset that contain its interactions; none if it is not known.
 
     >>> choose_known(["ml-1m/README", "ml-1m/movies.dat", "ml-1m/ratings.dat"])
     ['ml-1m/ratings.dat']
@@ -85,7 +70,7 @@ def choose_known(names: list[str]) -> list[str]:
 
 
 def join_files(files: Iterable[Path], target: Path) -> Path:
-    """Write text files one after the other into `target`."""
+    """Concatenate text files into `target`."""
     with target.open("wb") as out:
         _join((file.open("rb") for file in files), out)
     return target
@@ -94,7 +79,7 @@ def join_files(files: Iterable[Path], target: Path) -> Path:
 def _join(sources: Iterable[IO[bytes]], out: IO[bytes]) -> None:
     last = b"\n"
     for source in sources:
-        if last != b"\n":  # the file before did not end its last line
+        if last != b"\n":  # the previous file has no newline at its end
             out.write(b"\n")
         with source:
             while chunk := source.read(_COPY_BYTES):
@@ -103,7 +88,6 @@ def _join(sources: Iterable[IO[bytes]], out: IO[bytes]) -> None:
 
 
 def _decompress(path: Path, target: Path, *, gzipped: bool) -> None:
-    broken = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
     try:
         with path.open("rb") as raw, target.open("wb") as out:
             if gzipped:
@@ -111,14 +95,14 @@ def _decompress(path: Path, target: Path, *, gzipped: bool) -> None:
                     shutil.copyfileobj(source, out, _COPY_BYTES)
             else:
                 _copy_zstd(raw, out)
-    except broken as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise DataError(
-            f"{path} is cut short or damaged ({error}). Fetch or compress the file again."
+            f"{path} is truncated or damaged ({error}). Download or compress the file again."
         ) from error
 
 
 def _copy_zstd(raw: IO[bytes], out: IO[bytes]) -> None:
-    """Decompress frame after frame; a stream that ends inside a frame is an error, not a short file."""
+    """Decompress all frames. A stream that ends inside a frame is an error, not a short file."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     started = False
     while chunk := raw.read(_COPY_BYTES):
@@ -129,7 +113,7 @@ def _copy_zstd(raw: IO[bytes], out: IO[bytes]) -> None:
             started = True
             chunk = frame.unused_data if frame.eof else b""
     if started and not frame.eof:
-        raise EOFError("the compressed stream stops before its end")
+        raise EOFError("the compressed stream ends early")
 
 
 def _unwrap_zip(path: Path, workspace: Path, report: Report) -> list[Path]:
@@ -138,11 +122,13 @@ def _unwrap_zip(path: Path, workspace: Path, report: Report) -> list[Path]:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
             return _take_members(path, names, archive.open, workspace, report)
     except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's trouble, not bzip2's
+        if isinstance(error, OSError) and error.errno is not None:  # a disk error, not one of bzip2
             raise
-        raise DataError(f"{path} is not a whole zip archive ({error}). Fetch the file again.") from error
+        raise DataError(
+            f"{path} is not a complete zip archive ({error}). Download the file again."
+        ) from error
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or a compression Python lacks
-        raise DataError(f"{path} cannot be unpacked ({error}). Unpack it by hand.") from error
+        raise DataError(f"{path} cannot be unpacked ({error}). Unpack it yourself.") from error
 
 
 def _unwrap_tar(path: Path, workspace: Path, report: Report) -> list[Path]:
@@ -153,12 +139,14 @@ def _unwrap_tar(path: Path, workspace: Path, report: Report) -> list[Path]:
             def open_member(name: str) -> IO[bytes]:
                 source = archive.extractfile(members[name])
                 if source is None:
-                    raise DataError(f"{path} holds {name!r}, which is not a plain file. Unpack it by hand.")
+                    raise DataError(f"{path} has {name!r}, which is not a plain file. Unpack it yourself.")
                 return source
 
             return _take_members(path, list(members), open_member, workspace, report)
     except (tarfile.TarError, EOFError) as error:
-        raise DataError(f"{path} is not a whole tar archive ({error}). Fetch the file again.") from error
+        raise DataError(
+            f"{path} is not a complete tar archive ({error}). Download the file again."
+        ) from error
 
 
 def _take_members(
@@ -168,7 +156,7 @@ def _take_members(
         if _points_outside(name):
             raise DataError(
                 f"{path} has a member {name!r} that points outside its folder. "
-                "The archive is unsafe: get it from its publisher."
+                "The archive is unsafe: download it from its publisher."
             )
     wanted = _choose_members(path, names)
     target = _new_file(workspace, PurePosixPath(wanted[0]).name)
@@ -179,15 +167,14 @@ def _take_members(
 
 def _choose_members(path: Path, names: list[str]) -> list[str]:
     names = sorted(name for name in names if not name.startswith("__MACOSX/"))
-    known = choose_known(names)
-    if known:
+    if known := choose_known(names):
         return known
-    tables = [name for name in names if PurePosixPath(name).suffix.lower() in _TABLE_SUFFIXES]
+    tables = [name for name in names if _TABLE_SUFFIX.fullmatch(PurePosixPath(name).suffix.lower())]
     if len(tables) == 1:
         return tables
     shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
     raise DataError(
-        f"{path} holds {len(names)} files and none is known as a file of interactions "
+        f"{path} has {len(names)} files, none of which is a known file of interactions "
         f"(found: {shown or 'nothing'}). Unpack it and pass the file itself."
     )
 
@@ -198,12 +185,7 @@ def _points_outside(name: str) -> bool:
 
 
 def _new_file(workspace: Path, name: str) -> Path:
-    """Return a path in the workspace that no other file has, keeping the name for the sake of messages."""
+    """Return an unused path in the workspace that keeps the file's name, which messages show."""
     folder = workspace / f"unpacked-{sum(1 for _ in workspace.iterdir())}"
     folder.mkdir()
     return folder / name
-
-
-def _is_tar(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(265)[257:262] == b"ustar"

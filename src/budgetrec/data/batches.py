@@ -1,7 +1,7 @@
 """Batches of padded sequences, gathered from the flat arrays without a loop over sequences.
 
-Sequences are padded on the right: position 0 is the earliest item of a window. The mask alone says what is
-real; ids under padding are 0 and mean nothing.
+Sequences are padded on the right: position 0 is the earliest item of a window. Only the mask marks padding,
+whose ids are 0.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,14 @@ from torch import Tensor
 
 from budgetrec.data.store import Dataset, Targets
 from budgetrec.errors import ArgumentError
+from budgetrec.options import check_choice, check_positive
 
-_POOL_BATCHES = 64  # sequences of so many batches are sorted by length together
+_POOL_BATCHES = 64  # batches whose sequences are sorted by length together
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Training inputs and the item that follows each of them.
+    """Training inputs, each with the item that follows it.
 
     `ids`, `targets` and `mask` are (n, width) with width at most `max_length`; `targets[s, t]` follows
     `ids[s, t]`, and both are real where `mask[s, t]` is true.
@@ -33,13 +34,13 @@ class Batch:
 
     @property
     def num_targets(self) -> int:
-        """How many targets are real (T)."""
+        """The number of valid targets (T)."""
         return int(self.mask.sum())
 
 
 @dataclass(frozen=True)
 class HistoryBatch:
-    """Histories (n, width) with the one item (n,) that follows each, whose they are, and which targets."""
+    """Histories (n, width) with the next item, the user and the row of the target of each (n,)."""
 
     ids: Tensor
     mask: Tensor
@@ -49,12 +50,12 @@ class HistoryBatch:
 
 
 class TrainingBatches:
-    """The training part of a dataset as batches of n sequences.
+    """The training part of a dataset in batches of n sequences.
 
-    `windows` is "last" (the last `max_length` + 1 items of a sequence, as SASRec does) or "all" (a long
-    sequence is cut into windows so that every item but the first is a target once). Sequences of similar
-    length share a batch, so that little is padded: sequences are shuffled, sorted by length within pools of
-    64 batches, and the batches shuffled again. `group_by_length=False` leaves out the sorting.
+    `windows` is "last" (the last `max_length` + 1 items of a sequence, as in SASRec) or "all" (long sequences
+    are cut into windows, so that every item but the first is a target once). To reduce padding, a batch has
+    sequences of similar length: sequences are shuffled, sorted by length within pools of 64 batches, and the
+    batches are shuffled again. `group_by_length=False` skips the sorting.
     """
 
     def __init__(
@@ -66,40 +67,41 @@ class TrainingBatches:
         windows: str = "last",
         group_by_length: bool = True,
     ) -> None:
-        _check_sizes(batch_size=batch_size, max_length=max_length)
-        if windows not in ("last", "all"):
-            raise ArgumentError(f"windows is {windows!r}. Pass last or all.")
+        check_positive(batch_size=batch_size, max_length=max_length)
+        check_choice("windows", windows, ("last", "all"))
         self.batch_size = batch_size
         self.max_length = max_length
-        self._items = np.asarray(dataset.items)  # still mapped, without the cost of a subclass
+        self._items = np.asarray(dataset.items)  # still memory-mapped, but not a slow np.memmap
         self._begins, self._lengths = _windows(dataset, max_length, every=windows == "all")
         self._group_by_length = group_by_length
         if len(self._begins) == 0:
-            raise ArgumentError("no training sequence has two items, so there is nothing to predict.")
+            raise ArgumentError(
+                "no training sequence has two items, so there is nothing to predict; prepare longer ones."
+            )
 
     def __len__(self) -> int:
-        """How many batches an epoch has."""
+        """Return the number of batches per epoch."""
         return -(-len(self._begins) // self.batch_size)
 
     @property
     def num_sequences(self) -> int:
-        """How many sequences (windows) an epoch has."""
+        """The number of sequences (windows) per epoch."""
         return len(self._begins)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many targets each sequence (window) has."""
+        """The number of targets of each sequence (window)."""
         return self._lengths.astype(np.int64) - 1
 
     @property
     def num_targets(self) -> int:
-        """How many targets an epoch has."""
+        """The number of targets per epoch."""
         return int(self._lengths.sum()) - self.num_sequences
 
     def epoch(self, generator: torch.Generator, *, skip: int = 0) -> Iterator[Batch]:
-        """Return the batches of one epoch in the order that the generator draws; leave out the first `skip`.
+        """Return the batches of one epoch in the order drawn by the generator, without the first `skip`.
 
-        The order hangs on the generator's state at the call alone, so a run can be taken up in the middle.
+        The order depends only on the generator's state at the call, so a run can resume within an epoch.
         """
         sequences, bounds = self._order(generator)
         return (self._gather(sequences[begin:end]) for begin, end in bounds[skip:])
@@ -135,7 +137,7 @@ class TrainingBatches:
 def history_batches(
     dataset: Dataset, targets: Targets, *, batch_size: int, max_length: int
 ) -> Iterator[HistoryBatch]:
-    """Return the last `max_length` items before each target, shortest histories first."""
+    """Yield the last `max_length` items before each target, shortest histories first."""
     for rows, ids, mask in windows_before(
         dataset.items, targets.begins, targets.places, batch_size=batch_size, max_length=max_length
     ):
@@ -156,11 +158,11 @@ def windows_before(
     batch_size: int,
     max_length: int,
 ) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
-    """Return the last `max_length` items of `items[begin:end]` as ids and mask (n, width), shortest first.
+    """Yield rows, ids and mask: the last `max_length` items of each `items[begin:end]`, shortest first.
 
-    With them come the places of these sequences among those given.
+    `rows` (n,) are the places of the sequences in `begins`; ids and mask are (n, width).
     """
-    _check_sizes(batch_size=batch_size, max_length=max_length)
+    check_positive(batch_size=batch_size, max_length=max_length)
     lengths = np.minimum(ends - begins, max_length)
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), batch_size):
@@ -171,35 +173,28 @@ def windows_before(
         yield rows, torch.from_numpy((ids * mask).astype(np.int64)), torch.from_numpy(mask)
 
 
-def _check_sizes(**sizes: int) -> None:
-    for name, value in sizes.items():
-        if value < 1:
-            raise ArgumentError(f"{name} is {value}. Pass at least 1.")
-
-
 def _windows(
     dataset: Dataset, max_length: int, *, every: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.unsignedinteger[Any]]]:
-    """Return begin and length of each window of at most `max_length` + 1 items that holds a target."""
+    """Return the start and length of each window of 2 to `max_length` + 1 items."""
     begins, ends = dataset.train_ranges()
     num_targets = np.maximum(ends - begins - 1, 0)
     per_sequence = -(-num_targets // max_length) if every else np.minimum(num_targets, 1)
-    ends = np.repeat(ends, per_sequence)
-    begins = np.repeat(begins, per_sequence)
-    # Windows are counted from the end of a sequence, so that only its earliest one is short.
+    begins, ends = np.repeat(begins, per_sequence), np.repeat(ends, per_sequence)
+    # Windows are counted from the end of a sequence, so only its earliest one can be short.
     first_of_sequence = np.repeat(np.cumsum(per_sequence) - per_sequence, per_sequence)
     from_end = np.arange(len(ends)) - first_of_sequence
     window_ends = ends - from_end * max_length
     window_begins = np.maximum(window_ends - max_length - 1, begins)
-    # Short numbers sort by radix.
+    # numpy sorts 8- and 16-bit integers by radix, which is fast.
     return window_begins, (window_ends - window_begins).astype(np.min_scalar_type(max_length + 1))
 
 
 def _gather(items: NDArray[np.int32], begins: NDArray[np.int64], width: int) -> NDArray[np.int32]:
-    """Take `width` items from `begins[s]` on into row s."""
-    if int(begins.max()) + width > len(items):  # what would lie beyond the end is padding: take anything
+    """Return the `width` items from `begins[s]` on as row s."""
+    if int(begins.max()) + width > len(items):  # beyond the end is padding, so any value will do
         return np.take(items, begins[:, None] + np.arange(width), mode="clip")
-    # Seen as records of `width` items that begin at every item, a row is copied at once: three times faster.
+    # A view of records of `width` items, one starting at each item, copies a row at once: three times faster.
     records = np.ndarray(
         len(items) - width + 1, f"V{items.itemsize * width}", buffer=items, strides=(items.itemsize,)
     )

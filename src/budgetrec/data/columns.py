@@ -1,11 +1,11 @@
-"""Which column holds users, items, times and ratings."""
+"""The columns of users, items, times and ratings."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from budgetrec.errors import DataError
 
-# The usual names, compared without case, blanks, dashes, underscores and RecBole's `:type` endings.
+# Usual names, compared without case, spaces, dashes, underscores and RecBole's `:type` suffixes.
 _USUAL_NAMES = {
     "user": "user userid uid customer customerid visitorid member memberid reviewerid account accountid "
     "session sessionid",
@@ -18,7 +18,7 @@ _USUAL_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns to read; None guesses from the usual names."""
+    """The names of the columns to read; None means guess from the usual names."""
 
     user: str | None = None
     item: str | None = None
@@ -29,7 +29,7 @@ class Columns:
 def choose_columns(
     found: list[str], asked: Columns, shown: Path | str, *, with_time: bool, with_ratings: bool
 ) -> dict[str, str]:
-    """Return the column of each role: the one asked for, or the first with a usual name."""
+    """Return the column of each role: the requested one, or the first with a usual name."""
     normal = {_normalise(name): name for name in reversed(found)}
     chosen = {}
     for role in ("user", "item", "time", "rating"):
@@ -44,7 +44,7 @@ def choose_columns(
         if name is None:
             name = next((normal[usual] for usual in _USUAL_NAMES[role].split() if usual in normal), None)
         if name is None:
-            hint = ", or --file-order if the rows are in order already" if role == "time" else ""
+            hint = ", or --file-order if the rows are already in order" if role == "time" else ""
             raise DataError(
                 f"{shown} has no column that looks like the {role} (found: {', '.join(found)}). "
                 f"Pass --{role}-column NAME{hint}."

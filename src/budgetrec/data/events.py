@@ -1,4 +1,4 @@
-"""Interactions as arrays of numbers, with the labels that the numbers stand for."""
+"""Interactions as arrays of codes, with the labels of the codes."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _BLOCK_ROWS = 1 << 20
 
 @dataclass
 class Events:
-    """Interactions in the order of the source. Labels are what the source calls a user or an item."""
+    """Interactions in the order of the source. Labels are the ids of users and items in the source."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -36,7 +36,7 @@ class Events:
 
 
 def count_codes(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
-    """Count how often each of the numbers below `size` comes; in blocks, as numpy would copy all to int64.
+    """Count how often each code below `size` occurs; in blocks, because numpy would copy them all to int64.
 
     >>> count_codes(np.array([0, 2, 2], np.int32), 4)
     array([1, 0, 2, 0])
@@ -48,15 +48,15 @@ def count_codes(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
 
 
 def renumber(codes: NDArray[np.int32], numbers: NDArray[np.int32]) -> None:
-    """Replace each code by its number, in place and in blocks, so that no second array is needed."""
+    """Replace each code by its number, in place and in blocks to save memory."""
     for begin in range(0, len(codes), _BLOCK_ROWS):
         block = codes[begin : begin + _BLOCK_ROWS]
         block[:] = numbers[block]
 
 
 def encode(frame: pl.DataFrame, time_unit: str) -> Events:
-    """Turn a frame of user, item, time and rating (if there) into events. Ids are int64 or categories."""
-    # Most of the time goes into pages that are touched for the first time: two columns at once.
+    """Turn a frame with user, item and perhaps time and rating into events. Ids are int64 or categories."""
+    # Most of the time is spent on first-touched pages, so two columns run in parallel.
     with ThreadPoolExecutor(2) as pool:
         users = pool.submit(_number, frame["user"])
         items = pool.submit(_number, frame["item"])
@@ -74,7 +74,7 @@ def encode(frame: pl.DataFrame, time_unit: str) -> Events:
 
 
 def _number(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series]:
-    """Return ids numbers from 0 on; return the numbers and, for each number, its label."""
+    """Return the number of each id, from 0, and the label of each number."""
     if ids.dtype.is_integer():
         dense = _number_by_table(ids)
         if dense is not None:
@@ -87,7 +87,7 @@ def _number(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series]:
 
 
 def _number_by_table(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series] | None:
-    """Do it by looking whole numbers up in a table; None if they are too far apart for one."""
+    """Return the same for integer ids through a lookup table; None if their range is too wide."""
     lowest, highest = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
     span = highest - lowest + 1
     if span > max(4 * len(ids), 1 << 22):
@@ -106,7 +106,7 @@ def _number_by_table(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series] | No
 
 
 def _copy(column: pl.Series, dtype: np.dtype[_Number]) -> NDArray[_Number]:
-    """Copy a column, chunk by chunk, into an array that can be written to."""
+    """Copy a column, chunk by chunk, into a writable array."""
     array = np.empty(len(column), dtype)
     begin = 0
     for chunk in column.get_chunks():

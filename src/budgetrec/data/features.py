@@ -15,9 +15,9 @@ _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
 
 
 def read_item_features(path: Path | str, dataset: Dataset) -> Tensor:
-    """Read one row of features for each of the dataset's items, (K, f).
+    """Read the features (K, f) of the dataset's items.
 
-    The file is Parquet or CSV with a column of item ids and either one column of vectors or numeric columns.
+    The file is Parquet or CSV with a column of item ids, and numeric columns or columns of vectors.
     """
     own = dataset.info.get("source", {}).get("columns", {}).get("item")
     items, features = read_features_file(path, item_column=own)
@@ -27,12 +27,11 @@ def read_item_features(path: Path | str, dataset: Dataset) -> Tensor:
         how="left",
         maintain_order="left",
     )["row"]
-    missing = order.null_count()
-    if missing:
+    if missing := order.null_count():
         first = dataset.item_labels.filter(order.is_null())[0]
         raise DataError(
             f"{path} has no row for {missing} of {dataset.num_items} items, such as {first}. "
-            "Add them, or filter those items when preparing."
+            "Add them, or filter those items out when preparing."
         )
     return torch.from_numpy(features[order.to_numpy()])
 
@@ -40,7 +39,7 @@ def read_item_features(path: Path | str, dataset: Dataset) -> Tensor:
 def read_features_file(
     path: Path | str, *, item_column: str | None = None
 ) -> tuple[pl.Series, NDArray[np.float32]]:
-    """Read ids and features (rows, f) of whatever items a file has; `item_column` is tried first."""
+    """Read the ids and features (rows, f) of all items in a file; `item_column` is tried first."""
     path = Path(path)
     names = (*((item_column,) if item_column else ()), *_ITEM_COLUMNS)
     try:
@@ -48,7 +47,7 @@ def read_features_file(
         items, others = frame[column], frame.drop(column)
         if items.null_count() or items.n_unique() < len(items):
             raise DataError(
-                f"{path} names an item twice or not at all in column {column!r}. Give each one row."
+                f"{path} names an item twice or not at all in column {column!r}. Give each item one row."
             )
         return items, _numbers(others, path)
     except FileNotFoundError:
@@ -70,9 +69,8 @@ def _read(path: Path, names: tuple[str, ...]) -> tuple[pl.DataFrame, str]:
 
 
 def _item_column(columns: list[str], names: tuple[str, ...], path: Path) -> str:
-    for name in names:
-        if name in columns:
-            return name
+    if found := next((name for name in names if name in columns), None):
+        return found
     raise DataError(
         f"{path} has no column of items (found: {', '.join(columns)}). "
         f"Name it one of {', '.join(dict.fromkeys(names))}."
@@ -80,7 +78,7 @@ def _item_column(columns: list[str], names: tuple[str, ...], path: Path) -> str:
 
 
 def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
-    """Put numbers and vectors side by side, in the order of the columns."""
+    """Join numbers and vectors side by side, in the order of the columns."""
     parts = []
     for name, kind in frame.schema.items():
         if kind.is_numeric() or kind == pl.Boolean:
@@ -91,10 +89,12 @@ def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
                 raise DataError(f"{path} has vectors of different lengths in {name!r}. Make them equal.")
             parts.append(column.explode().to_numpy().reshape(len(frame), -1))
         else:
-            raise DataError(f"{path} has a column {name!r} of {kind}, which is no number. Leave it out.")
+            raise DataError(f"{path} has a column {name!r} of {kind}, which is not numeric. Remove it.")
     if not parts:
-        raise DataError(f"{path} has no column besides the items. Add numbers or a vector.")
+        raise DataError(
+            f"{path} has no column besides the items. Add numeric columns or a column of vectors."
+        )
     features = np.concatenate(parts, axis=1, dtype=np.float32)
     if not np.isfinite(features).all():
-        raise DataError(f"{path} has features that are missing, NaN or infinite. Fill them first.")
+        raise DataError(f"{path} has features that are missing, NaN or infinite. Fill them in first.")
     return features

@@ -1,4 +1,4 @@
-"""Recognise what a file holds: by what is in it first, by its name second."""
+"""Recognise the format of a file, by its content first and its name second."""
 
 import codecs
 import re
@@ -6,23 +6,12 @@ from pathlib import Path
 
 from budgetrec.errors import DataError
 
-FORMATS = (
-    "auto",
-    "csv",
-    "tsv",
-    "jsonl",
-    "parquet",
-    "ml-100k",
-    "ml-1m",
-    "ml-20m",
-    "gowalla",
-    "netflix",
-    "sasrec",
-)
+_PUBLISHED = ("ml-100k", "ml-1m", "ml-20m", "gowalla", "netflix", "sasrec")
+FORMATS = ("auto", "csv", "tsv", "jsonl", "parquet", *_PUBLISHED)
 
 _HEAD_BYTES = 1 << 16
 _LAYOUTS = [
-    # The publishers' layouts have no header, so their first line tells them apart.
+    # The publishers' layouts have no header, so their first line identifies them.
     ("netflix", re.compile(r"\d+:")),
     ("ml-1m", re.compile(r"[^:]+::[^:]+::[\d.]+::\d+")),
     ("gowalla", re.compile(r"\S+\t\d{4}-\d\d-\d\dT[\d:]+Z\t[-\d.eE]*\t[-\d.eE]*\t\S+")),
@@ -32,11 +21,11 @@ _LAYOUTS = [
 
 
 def recognise(path: Path, *, header: bool) -> str:
-    """Name the format of one plain file; with `header` False it is none of those that have none anyway."""
+    """Return the format of a plain file. Without `header` it is a plain CSV, not a publisher's layout."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if not head.strip():
-        raise DataError(f"{path.name} is empty. Pass a file with one interaction a line.")
+        raise DataError(f"{path.name} is empty. Pass a file with one interaction per line.")
     if head.startswith(b"PAR1") or path.suffix.lower() in (".parquet", ".pq"):
         return "parquet"
     first_line = _first_line(path, head)
@@ -49,19 +38,19 @@ def recognise(path: Path, *, header: bool) -> str:
 
 
 def check_text(path: Path) -> str:
-    """Return the first line of a text file, or say that it is none."""
+    """Return the first line of a text file, or refuse a file that is not text."""
     with path.open("rb") as file:
         return _first_line(path, file.read(_HEAD_BYTES))
 
 
 def separator_of(line: str) -> str:
-    """Guess the separator of a header line: the commonest of comma, tab, semicolon and bar."""
+    """Guess the separator of a header line: the most frequent of comma, tab, semicolon and bar."""
     return max(",\t;|", key=line.count)
 
 
 def _first_line(path: Path, head: bytes) -> str:
     try:
-        # The head may end inside a character, which an incremental decoder leaves for later.
+        # The head may end inside a character, which an incremental decoder tolerates.
         text = codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError as error:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Ids of users and items: whole numbers where nothing is lost by it, text otherwise (decision 0001)."""
+"""Ids of users and items: integers where that loses nothing, text otherwise (decision 0001)."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-# At most 18 digits, which int64 holds; nothing in front that a number would lose.
+# At most 18 digits, which fit int64, and no prefix that a number would lose.
 PLAIN_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
 _CHUNK_BYTES = 1 << 17  # small enough for the processor's cache
 _ZERO, _NINE, _PLUS, _MINUS, _BLANK, _TAB, _LINE_FEED, _QUOTE = b'09+- \t\n"'
 
 
 def are_plain_numbers(labels: pl.Series) -> bool:
-    """Tell whether every label reads the same as a number and as text.
+    """Return whether every label is the same as a number and as text.
 
     >>> are_plain_numbers(pl.Series(["7", "-12", "0"])), are_plain_numbers(pl.Series(["7", "007"]))
     (True, False)
@@ -30,23 +30,23 @@ def as_label(column: pl.Expr, found: pl.DataType, wanted: pl.DataType) -> pl.Exp
     if found.is_integer() and found != pl.UInt64:
         return column.cast(pl.Int64)
     text = column.cast(pl.String)
-    if found.is_float():  # whole numbers that a missing value turned into floats
+    if found.is_float():  # integers that a missing value turned into floats
         whole = column.cast(pl.Int64, strict=False).cast(pl.String)
         text = pl.coalesce(pl.when(column == column.round()).then(whole), text)
     return text.cast(wanted)
 
 
 def holds_padded_numbers(files: list[Path], separator: str) -> bool:
-    """Look for a field that begins with a zero before a digit, a plus, a blank or tab, or a minus and a zero.
+    """Return whether any field starts with a zero and a digit, a plus, a space or tab, or a minus and a zero.
 
-    Such a field may parse as a whole number and not be written like one: `007` is not 7. Any field counts,
-    also one that is no id: the answer is then to read as text, which is slower and always right.
+    Such a field may parse as an integer without being written like one: `007` is not 7. Fields that are not
+    ids count too: ids are then read as text, which is slower and always right.
     """
     return any(_file_holds_padded_numbers(path, ord(separator)) for path in files)
 
 
 def _file_holds_padded_numbers(path: Path, separator: int) -> bool:
-    before = b"\n"  # the first line begins a field too
+    before = b"\n"  # the first line starts a field too
     signs = [sign for sign in (_PLUS, _BLANK, _TAB, _MINUS) if sign != separator]
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -67,7 +67,7 @@ def _file_holds_padded_numbers(path: Path, separator: int) -> bool:
 
 
 def _any_padded(text: NDArray[np.uint8], places: NDArray[np.int64]) -> bool:
-    """Look at fields that begin at `places` with a zero, a sign or a blank."""
+    """Check the fields at `places`, which start with a zero, a sign or a space."""
     first, second = text[places], text[places + 1]
     digit = (second >= _ZERO) & (second <= _NINE)
     padded = np.where(first == _ZERO, digit, (first != _MINUS) | (second == _ZERO))

@@ -1,4 +1,4 @@
-"""Put interactions in the order of sequences: by user, then time, then place in the source."""
+"""Sort interactions into sequences: by user, then time, then position in the source."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -8,25 +8,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-_BLOCK_ROWS = 1 << 14  # small enough for a processor's cache and for keys of 63 bits
+_BLOCK_ROWS = 1 << 14  # small enough for the CPU cache and for 63-bit keys
 
 
 def sort_into_sequences(
     users: NDArray[np.int32], items: NDArray[np.int32], times: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64] | None]:
-    """Return the columns in order of user, time and place in the source; the given ones are overwritten.
+    """Return the columns sorted by user, time and position in the source; the arguments are overwritten.
 
-    Sorting plain 64-bit numbers is several times faster than sorting rows by two columns, and blocks that fit
-    the processor's cache are faster than the whole. So rows are brought together by user first, if they are
-    not yet; then user, time and place are packed into one number, block by block of whole users. Where they
-    do not fit (nanoseconds over many years), a two-key sort takes the block.
+    Sorting plain 64-bit integers is several times faster than sorting rows by two columns, and blocks that
+    fit the CPU cache are faster than the whole. So rows are first grouped by user, if they are not yet; then
+    user, time and position are packed into one integer, in blocks of whole users. A block whose keys do not
+    fit (nanoseconds over many years) is sorted by two keys.
     """
     rows = None if _ascending(users) else _grouped_rows(users)
     if rows is not None:
         users, items, times = users[rows], items[rows], None if times is None else times[rows]
     if times is not None:
         cuts = _cuts(users)
-        # A share for each thread; numpy lets go of the interpreter while it sorts.
+        # One share per thread; numpy releases the GIL while it sorts.
         num_threads = pl.thread_pool_size()
         bounds = np.linspace(0, len(cuts) - 1, num_threads + 1).astype(int)
         shares = [cuts[begin : end + 1] for begin, end in pairwise(bounds)]
@@ -49,19 +49,13 @@ def _ascending(values: NDArray[np.int32]) -> bool:
 
 
 def _cuts(users: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Cut at the first row of the user who holds each multiple of the block size."""
+    """Return block bounds: the first row of the user at each multiple of the block size."""
     wanted = np.arange(0, len(users), _BLOCK_ROWS)
     return np.unique(np.append(np.searchsorted(users, users[wanted], side="left"), len(users)))
 
 
 def _grouped_rows(users: NDArray[np.int32]) -> NDArray[np.int64]:
-    row_bits = len(users).bit_length()
-    keys = users.astype(np.int64)
-    keys <<= row_bits
-    keys |= np.arange(len(users))
-    keys.sort()
-    keys &= (1 << row_bits) - 1
-    return keys
+    return _sorted_rows(users.astype(np.int64))
 
 
 def _order_in_block(users: NDArray[np.int32], times: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -74,8 +68,14 @@ def _order_in_block(users: NDArray[np.int32], times: NDArray[np.int64]) -> NDArr
     keys: NDArray[np.int64] = (users - users[0]).astype(np.int64)
     keys <<= time_bits
     keys |= times - earliest
+    return _sorted_rows(keys)
+
+
+def _sorted_rows(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the stable order of `keys`, which are overwritten."""
+    row_bits = len(keys).bit_length()
     keys <<= row_bits
-    keys |= np.arange(len(users))
+    keys |= np.arange(len(keys))
     keys.sort()
     keys &= (1 << row_bits) - 1
     return keys

@@ -57,9 +57,9 @@ def prepare(
 ) -> Dataset:
     """Read interactions, clean and split them, and store them in the folder `output`.
 
-    `inputs` is a file, several files or a folder, in any layout that `budgetrec.data.formats` knows.
-    Without `cleaning` nothing is left out; without `split` it is leave-one-out. `report` is called with the
-    name of each stage. The folder is written whole or not at all.
+    `inputs` is a file, several files or a folder, in any layout of `budgetrec.data.formats`. By default
+    nothing is dropped and the split is leave-one-out. `report` is called with the name of each stage. The
+    folder is written completely or not at all.
     """
     output = Path(output)
     cleaning = cleaning or Cleaning()
@@ -69,9 +69,9 @@ def prepare(
     files = find_files(paths)
     for path in files:
         if path.resolve().is_relative_to(output.resolve()):
-            raise DataError(f"{path} lies in the folder to be written, {output}. Pass another name for that.")
+            raise DataError(f"{path} is inside the output folder {output}. Pass another output folder.")
     if file_order and columns is not None and columns.time is not None:
-        raise ArgumentError("a time column and the order of the file do not go together. Leave one out.")
+        raise ArgumentError("a time column and the file order exclude each other. Pass only one.")
     if cleaning.rating_above is None and columns is not None and columns.rating is not None:
         raise ArgumentError("a rating column is only read to filter by it. Pass --rating-above too.")
     stop = threading.Event()
@@ -80,7 +80,7 @@ def prepare(
         ExitStack() as on_exit,
         new_folder(output, overwrite=overwrite, files=FILES) as folder,
     ):
-        on_exit.callback(stop.set)  # so that a failure does not wait for the checksum of a large file
+        on_exit.callback(stop.set)  # so a failure need not wait for the checksum of a large file
         workspace = folder / "unpacked"
         workspace.mkdir()
         try:
@@ -97,26 +97,20 @@ def prepare(
             )
         finally:
             shutil.rmtree(workspace)
-        # Reading keeps all cores busy; what follows leaves one for the checksum.
+        # Reading uses all cores; the later stages leave one for the checksum.
         source = pool.submit(describe_source, files, stop)
         steps = clean(read, cleaning, report)
         report("splitting")
-        dataset = build(
-            read.events,
-            split,
-            {
-                "source": {**source.result(), "layout": read.layout, "columns": read.columns},
-                "cleaning": asdict(cleaning),
-                "steps": steps,
-            },
-        )
+        described = {**source.result(), "layout": read.layout, "columns": read.columns}
+        info = {"source": described, "cleaning": asdict(cleaning), "steps": steps}
+        dataset = build(read.events, split, info)
         report("writing")
         dataset.save(folder)
     return Dataset.open(output)
 
 
 def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
-    """Filter the events and put them in the order of sequences; tell what each step took."""
+    """Filter the events and sort them into sequences; return the steps."""
     events = read.events
     steps = [Step("read", read.rows, read.rows)]
     if len(events) < read.rows:
@@ -138,7 +132,7 @@ def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
 
 
 def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
-    """Split events that are in the order of sequences, number users and items, and count."""
+    """Split events in sequence order, number users and items, and compute statistics."""
     offsets = _offsets(events.users)
     parts = split.parts(Rows(offsets, events.items, events.times, len(events.item_labels)))
     if not (parts == Part.TRAIN).any():
@@ -150,15 +144,14 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
         info["steps"].append(Step(f"split {split.describe()['name']}", rows, len(events)))
         parts = parts[kept]
         offsets = _offsets(events.users)
-    starts = offsets[:-1]
     item_labels, train_counts = _number_items_by_count(events, parts)
     dataset = Dataset(
         items=events.items,
         offsets=offsets,
-        train_stops=offsets[1:] - _count_in_sequences(np.flatnonzero(parts != Part.TRAIN), offsets),
+        train_stops=offsets[1:] - np.diff(np.searchsorted(np.flatnonzero(parts != Part.TRAIN), offsets)),
         validation_targets=np.flatnonzero(parts == Part.VALIDATION_TARGET),
         test_targets=np.flatnonzero(parts == Part.TEST_TARGET),
-        user_labels=_typed(events.user_labels.gather(events.users[starts])),
+        user_labels=_typed(events.user_labels.gather(events.users[offsets[:-1]])),
         item_labels=item_labels,
         train_counts=train_counts,
         info={},
@@ -169,9 +162,9 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
 
 
 def describe_source(files: list[Path], stop: threading.Event | None = None) -> dict[str, Any]:
-    """Return names, size and SHA-256: that of the file, or of the list of the files' own for several.
+    """Return names, total size and SHA-256: of the file or, for several, of the list of their hashes.
 
-    Setting `stop` ends the reading early, when nobody waits for the result any more.
+    Setting `stop` ends the reading early, when the result is no longer needed.
     """
     digests = []
     for path in files:
@@ -190,17 +183,12 @@ def describe_source(files: list[Path], stop: threading.Event | None = None) -> d
 
 
 def _offsets(users: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return where each user's rows begin, and the end of all."""
+    """Return where each user's rows begin, followed by the number of rows."""
     return np.concatenate([[0], np.flatnonzero(users[1:] != users[:-1]) + 1, [len(users)]])
 
 
-def _count_in_sequences(rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the given rows in each sequence."""
-    return np.diff(np.searchsorted(rows, offsets))
-
-
 def _number_users_by_label(events: Events) -> None:
-    """Renumber users in the order of their labels, so that the result does not hang on how it was read."""
+    """Renumber users by label, so the result does not depend on how the files were read."""
     order = _by_label(events.user_labels)
     if np.all(order[1:] > order[:-1]):
         return
@@ -211,7 +199,7 @@ def _number_users_by_label(events: Events) -> None:
 
 
 def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDArray[np.int64]]:
-    """Renumber items that are left, those trained on most often first, then in the order of their labels."""
+    """Renumber the remaining items by training count, most frequent first, then by label."""
     size = len(events.item_labels)
     counts = count_codes(events.items, size)
     train_counts = counts - count_codes(events.items[parts != Part.TRAIN], size)
@@ -225,7 +213,7 @@ def _number_items_by_count(events: Events, parts: Parts) -> tuple[pl.Series, NDA
 
 
 def _by_label(labels: pl.Series) -> NDArray[np.int64]:
-    """Return the order of labels: plain numbers by size, then text by its letters."""
+    """Return the order of labels: plain numbers by value, then text alphabetically."""
     if labels.dtype == pl.String:
         plain = pl.when(pl.col("label").str.contains(PLAIN_NUMBER)).then(pl.col("label")).cast(pl.Int64)
         frame = pl.DataFrame({"label": labels}).with_columns(number=plain)
@@ -234,7 +222,7 @@ def _by_label(labels: pl.Series) -> NDArray[np.int64]:
 
 
 def _typed(labels: pl.Series) -> pl.Series:
-    """Labels that are all plain whole numbers become int64, so that they sort and join as numbers."""
+    """Return labels as int64 if all are plain integers, so that they sort and join as numbers."""
     return labels.cast(pl.Int64) if are_plain_numbers(labels) else labels
 
 
@@ -254,11 +242,7 @@ def _statistics(dataset: Dataset, events: Events) -> dict[str, Any]:
         "test_users": len(dataset.test_targets),
     }
     if events.times is not None:
-        first, last = int(events.times.min()), int(events.times.max())
-        unit = events.time_unit
-        statistics["time"] = {
-            "unit": unit,
-            "first": as_date(first, unit) or first,
-            "last": as_date(last, unit) or last,
-        }
+        unit, ends = events.time_unit, {"first": events.times.min(), "last": events.times.max()}
+        dates = {name: as_date(int(time), unit) or int(time) for name, time in ends.items()}
+        statistics["time"] = {"unit": unit, **dates}
     return statistics

@@ -1,8 +1,8 @@
-"""From files to `Events`: users and items as numbers, times as whole numbers, in the order of the source."""
+"""Read files into `Events`: users, items and times as integers, in the order of the source."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -16,13 +16,14 @@ from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
 from budgetrec.data.scanning import Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
 from budgetrec.errors import ArgumentError, DataError
+from budgetrec.options import check_choice
 
 _SAMPLE_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Read:
-    """What came out of the files; `rows` counts what was read, before `drop_nulls`."""
+    """The events read from files; `rows` is their number before `drop_nulls`."""
 
     events: Events
     layout: str
@@ -31,7 +32,7 @@ class Read:
 
 
 def find_files(inputs: Sequence[Path]) -> list[Path]:
-    """List the files behind files and folders, those of a folder sorted by name."""
+    """Return the given files and those in the given folders, sorted by name within a folder."""
     files: list[Path] = []
     for path in inputs:
         if path.is_dir():
@@ -45,9 +46,9 @@ def find_files(inputs: Sequence[Path]) -> list[Path]:
         else:
             raise DataError(f"there is no file {path}. Check the path.")
     if not files:
-        raise ArgumentError("no input was given. Pass a file or a folder.")
+        raise ArgumentError("there is no input. Pass a file or a folder.")
     for path in files:
-        if not str(path).isprintable():  # a line feed, or bytes that are no text
+        if not str(path).isprintable():  # a line feed, or bytes that are not text
             raise DataError(f"the file name {str(path)!r} cannot be read as text. Rename the file.")
     return files
 
@@ -64,13 +65,11 @@ def read_events(
     drop_nulls: bool = False,
     report: Report = lambda stage: None,
 ) -> Read:
-    """Read files of any known layout; compressed ones are unpacked into `workspace`."""
-    if layout not in FORMATS:
-        raise ArgumentError(f"unknown format {layout!r}. Known are {', '.join(FORMATS)}.")
+    """Read files of any known layout; archives are unpacked into `workspace`."""
+    check_choice("format", layout, FORMATS)
     plain, layout = _plain_files(files, layout, workspace, report, header=header)
     shown = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"
-    size = sum(path.stat().st_size for path in plain)
-    report(f"reading {size / 2**20:,.0f} MiB")
+    report(f"reading {sum(path.stat().st_size for path in plain) / 2**20:,.0f} MiB")
     try:
         table = open_table(plain, "csv" if layout == "ml-20m" else layout, header=header)
         names = choose_columns(
@@ -80,14 +79,14 @@ def read_events(
     except PolarsError as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{shown} cannot be read as {layout}: {reason}. Check the file, or name its layout with --format."
+            f"{shown} cannot be read as {layout}: {reason}. Check the file, or pass its layout with --format."
         ) from error
     rows = frame.height
     if rows == 0:
-        raise DataError(f"{shown} has a header but no rows. Pass a file with one interaction a line.")
+        raise DataError(f"{shown} has a header but no rows. Pass a file with one interaction per line.")
     frame = _without_nulls(frame, shown, drop=drop_nulls)
     if frame.height == 0:
-        raise DataError(f"none of the {rows:,} rows of {shown} has all it needs. Check the columns.")
+        raise DataError(f"none of the {rows:,} rows of {shown} is complete. Check the columns.")
     return Read(encode(frame, unit), layout, names, rows)
 
 
@@ -96,7 +95,7 @@ def _plain_files(
 ) -> tuple[list[Path], str]:
     plain = [inner for path in files for inner in unwrap(path, workspace, report)]
     if layout == "auto":
-        # Of thousands of pieces of one dataset the first tells enough.
+        # If there are many pieces, they belong to one dataset, and the first is enough.
         sample = plain if len(plain) <= 100 else plain[:1]
         layouts = {recognise(path, header=header): path for path in sample}
         if len(layouts) > 1:
@@ -112,7 +111,7 @@ def _plain_files(
 def _collect(
     table: Table, names: dict[str, str], shown: Path | str, files: list[Path]
 ) -> tuple[pl.DataFrame, str]:
-    """Read the columns, by guesses from the first rows; where those mislead, the safe way."""
+    """Read the columns with types guessed from the first rows or, if the guess is wrong, the safe way."""
     parser = _guess_parser(table, names["time"]) if "time" in names else None
     frame = _collect_with_whole_ids(table, names, parser, files)
     if frame is None:
@@ -126,7 +125,7 @@ def _collect(
 def _collect_with_whole_ids(
     table: Table, names: dict[str, str], parser: TimeParser | None, files: list[Path]
 ) -> pl.DataFrame | None:
-    """Read ids as whole numbers, twice as fast as text; None if that would change any of them."""
+    """Read ids as integers, twice as fast as text; None if that would change any of them."""
     if table.separator is None:
         return None
     ids = [names["user"], names["item"]]
@@ -145,8 +144,8 @@ def _collect_with_whole_ids(
 def _collect_with_text_ids(
     table: Table, names: dict[str, str], parser: TimeParser | None, shown: Path | str
 ) -> tuple[pl.DataFrame, TimeParser | None]:
-    """Read ids as they are written; where the sample misled about the times, look at all of them."""
-    # Categories of their own, so that the numbers start at 0 whatever was read before.
+    """Read ids as text; if the sample was misleading about the times, examine all of them."""
+    # Separate categories, so that codes start at 0 whatever was read before.
     users, items = (pl.Categorical(pl.Categories.random()) for _ in range(2))
     try:
         frame = _select(table, names, parser, users, items).collect(engine="streaming")
@@ -203,17 +202,17 @@ def _guess_parser(table: Table, column: str) -> TimeParser:
         return parser
     sample = lazy.head(_SAMPLE_ROWS).select(column).collect().drop_nulls()
     if dtype != pl.String:
-        raise DataError(f"column {column!r} of type {dtype} holds no times. Pass --time-column with another.")
+        raise DataError(f"column {column!r} of type {dtype} is not a time. Pass another --time-column.")
     sample = sample.select(_stripped(column)).drop_nulls()
     parsers = list(parsers_of_text(column))
     for parser in parsers:
         if sample.select(parser.expression).to_series().null_count() == 0:
-            return parser if table.text else _read_as_text(parser)
-    return _read_as_text(parsers[-1])
+            return parser if table.text else replace(parser, read_as=pl.String())
+    return replace(parsers[-1], read_as=pl.String())
 
 
 def _parser_of_all(table: Table, column: str, shown: Path | str) -> TimeParser:
-    """Find a way to read every value of the column, or say which value cannot be read."""
+    """Return a parser that reads every value of the column, or report the first unreadable value."""
     values = table.scan({column: pl.String()}).select(column).collect(engine="streaming")
     typed = parser_of_type(column, values.schema[column])
     if typed is None:
@@ -224,7 +223,7 @@ def _parser_of_all(table: Table, column: str, shown: Path | str) -> TimeParser:
         misread = values.select(parser.expression).to_series().is_null() & given
         count = int(misread.sum())
         if count == 0:
-            return _read_as_text(parser) if typed is None else parser
+            return replace(parser, read_as=pl.String()) if typed is None else parser
         if fewest is None or count < fewest[0]:
             fewest = (count, int(misread.arg_max() or 0))
     count, row = fewest or (len(values), 0)
@@ -235,13 +234,9 @@ def _parser_of_all(table: Table, column: str, shown: Path | str) -> TimeParser:
 
 
 def _stripped(column: str) -> pl.Expr:
-    """Leave out blanks around a value; one of blanks alone is missing."""
+    """Strip spaces around a value; a blank value is missing."""
     values = pl.col(column).str.strip_chars()
     return pl.when(values != "").then(values).alias(column)
-
-
-def _read_as_text(parser: TimeParser) -> TimeParser:
-    return TimeParser(pl.String(), parser.expression, parser.unit)
 
 
 def _without_nulls(frame: pl.DataFrame, shown: Path | str, *, drop: bool) -> pl.DataFrame:
@@ -252,7 +247,6 @@ def _without_nulls(frame: pl.DataFrame, shown: Path | str, *, drop: bool) -> pl.
     if not drop:
         counted = ", ".join(f"{count:,} without {role}" for role, count in nulls.items() if count)
         raise DataError(
-            f"{shown} has rows with nothing in them where it matters: {counted}, of {frame.height:,}. "
-            "Pass --drop-nulls to leave them out."
+            f"{shown} has incomplete rows: {counted}, of {frame.height:,}. Pass --drop-nulls to drop them."
         )
     return frame.drop_nulls(roles)

@@ -1,4 +1,4 @@
-"""Open files of every known layout as one lazy table; nothing is read before it is asked for."""
+"""Open files of any known layout as one lazy table."""
 
 import glob
 from collections.abc import Callable, Mapping
@@ -11,13 +11,21 @@ from budgetrec.data.formats import check_text, separator_of
 
 Scan = Callable[[Mapping[str, pl.DataType]], pl.LazyFrame]
 
+_LAYOUTS = {  # the separator and the columns of files without a header
+    # `::` is two separators with nothing in between, so every second column is empty.
+    "ml-1m": (":", ["user", "", "item", "", "rating", "", "time"]),
+    "ml-100k": ("\t", ["user", "item", "rating", "time"]),
+    "gowalla": ("\t", ["user", "time", "", "", "item"]),
+    "sasrec": (" ", ["user", "item"]),
+}
+
 
 @dataclass(frozen=True)
 class Table:
     """A lazy table of interactions.
 
-    `scan` takes the types that columns shall be read as. `text` says that any column can be read as text;
-    `separator` stands between the fields of a line, where there are lines of fields.
+    `scan` takes the types to read columns as. `text` is whether any column can be read as text. `separator`
+    is the character between the fields of a line, if there are lines of fields.
     """
 
     names: list[str]
@@ -36,17 +44,13 @@ def open_table(files: list[Path], layout: str, *, header: bool) -> Table:
         return _json_lines(files)
     if layout == "netflix":
         return Table(["user", "item", "time", "rating"], lambda read_as: _netflix(files, read_as), text=True)
-    if layout == "ml-1m":
-        # `::` is two separators with nothing between, so every second column is empty.
-        return _columns(files, ":", ["user", "", "item", "", "rating", "", "time"])
-    if layout == "ml-100k":
-        return _columns(files, "\t", ["user", "item", "rating", "time"])
-    if layout == "gowalla":
-        return _columns(files, "\t", ["user", "time", "", "", "item"])
-    if layout == "sasrec":
-        return _columns(files, " ", ["user", "item"])
+    if layout in _LAYOUTS:
+        return _columns(files, *_LAYOUTS[layout])
     separator = "\t" if layout == "tsv" else separator_of(first_line)
-    return _with_header(files, separator) if header else _without_header(files, separator, first_line)
+    if header:
+        return _with_header(files, separator)
+    names = [f"column_{i + 1}" for i in range(first_line.count(separator) + 1)]
+    return _columns(files, separator, names, quote='"')
 
 
 def _with_header(files: list[Path], separator: str) -> Table:
@@ -56,21 +60,15 @@ def _with_header(files: list[Path], separator: str) -> Table:
             separator=separator,
             schema_overrides=dict(read_as),
             infer_schema=False,
-            null_values="",  # also when it is quoted
+            null_values="",  # even if quoted
             glob=False,
         )
 
     return Table(scan({}).collect_schema().names(), scan, text=True, separator=separator)
 
 
-def _without_header(files: list[Path], separator: str, first_line: str) -> Table:
-    return _columns(
-        files, separator, [f"column_{i + 1}" for i in range(first_line.count(separator) + 1)], quote='"'
-    )
-
-
 def _columns(files: list[Path], separator: str, names: list[str], quote: str | None = None) -> Table:
-    """Read columns that the layout names; an empty name is a column that is never looked at."""
+    """Read files without a header; a column with an empty name is ignored."""
     filled = [name or f"unused_{i}" for i, name in enumerate(names)]
 
     def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
@@ -83,22 +81,19 @@ def _columns(files: list[Path], separator: str, names: list[str], quote: str | N
 
 
 def _json_lines(files: list[Path]) -> Table:
-    names = [glob.escape(str(path)) for path in files]  # polars takes stars and brackets for patterns here
+    names = [glob.escape(str(path)) for path in files]  # polars expands stars and brackets here
 
     def scan(read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-        # Ids may be numbers in one line and text in the next: as text both are read.
-        text = {
-            name: pl.String()
-            for name, dtype in read_as.items()
-            if isinstance(dtype, pl.Categorical | pl.String)
-        }
+        # Ids may be numbers in one line and text in the next; as text, both can be read.
+        as_text = [name for name, kind in read_as.items() if isinstance(kind, pl.Categorical | pl.String)]
+        text = dict.fromkeys(as_text, pl.String())
         return pl.scan_ndjson(names, schema_overrides=text, infer_schema_length=1000)
 
     return Table(scan({}).collect_schema().names(), scan, text=True)
 
 
 def _netflix(files: list[Path], read_as: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """Lines `movie:` open a block; lines `user,rating,date` follow it."""
+    """Read blocks of lines `user,rating,date`, each under a line `movie:`."""
     lines = pl.scan_csv(
         files,
         has_header=False,

@@ -1,19 +1,21 @@
-"""Who is trained on, and whose next item is predicted.
+"""Splits into training rows and prediction targets.
 
-A split gives every row one part. In each sequence the training rows come first, then rows that are only
-history, then at most one validation target and at most one test target, so that whatever is predicted
-comes after whatever was trained on. The history of a target is everything before it.
+A split assigns one part to every row. In each sequence the training rows come first, then rows that are only
+history, then at most one validation target and at most one test target, so every target comes after
+everything trained on. The history of a target is everything before it.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from budgetrec.errors import ArgumentError, DataError
+from budgetrec.options import check_not_negative
 
 Parts = NDArray[np.int8]
 
@@ -30,7 +32,7 @@ class Part(IntEnum):
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows in the order of sequences: sequence `u` is `offsets[u]` to `offsets[u + 1]`."""
+    """All rows in sequence order: sequence `u` is `offsets[u]` to `offsets[u + 1]`."""
 
     offsets: NDArray[np.int64]
     items: NDArray[np.int32]
@@ -38,50 +40,54 @@ class Rows:
     num_items: int
 
     def users(self) -> NDArray[np.int64]:
-        """Return the sequence that each row belongs to."""
+        """Return the sequence of each row."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
-class Split(Protocol):
-    """A way to split; `describe` goes into dataset.json."""
+@dataclass(frozen=True)
+class Split(ABC):
+    """A way to split."""
 
+    name: ClassVar[str]
+
+    @abstractmethod
     def parts(self, rows: Rows) -> Parts:
-        """Return each row its part."""
+        """Return the part of each row."""
 
     def describe(self) -> dict[str, Any]:
-        """Tell the split's name and settings."""
+        """Return the split's name and settings, for dataset.json."""
+        return {"name": self.name, **asdict(self)}
 
 
 @dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(Split):
     """The last item of a sequence is the test target, the one before it the validation target.
 
     Sequences of fewer than 3 items are only trained on.
     """
 
+    name = "leave-one-out"
+
     def parts(self, rows: Rows) -> Parts:
-        """Return each row its part."""
+        """Return the part of each row."""
         parts = np.full(len(rows.items), Part.TRAIN, np.int8)
         ends = rows.offsets[1:][np.diff(rows.offsets) >= 3]
         parts[ends - 2] = Part.VALIDATION_TARGET
         parts[ends - 1] = Part.TEST_TARGET
         return parts
 
-    def describe(self) -> dict[str, Any]:
-        """Tell the split's name."""
-        return {"name": "leave-one-out"}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Temporal:
+class Temporal(Split):
     """The last `test_share` of all interactions is the test period; some users are kept for validation.
 
-    `validation_share` of the users of the training period, drawn with `seed`, are held out whole: the last
-    item they have in it is their target. Everyone else trains on the training period; who goes on in the
-    test period is tested on the last item of all, with everything before as history. Items that nobody
-    trains on are dropped.
+    `validation_share` of the users of the training period, drawn with `seed`, are held out entirely: the
+    target is their last item in it. All others are trained on up to its end; those active in the test period
+    are tested on their very last item, with everything before as history. Items without training rows are
+    dropped.
     """
 
+    name = "temporal"
     test_share: float = 0.1
     validation_share: float = 0.05
     seed: int = 0
@@ -89,11 +95,10 @@ class Temporal:
     def __post_init__(self) -> None:
         _check_share("test_share", self.test_share)
         _check_share("validation_share", self.validation_share)
-        if self.seed < 0:
-            raise ArgumentError(f"seed is {self.seed}. Pass 0 or more.")
+        check_not_negative(seed=self.seed)
 
     def parts(self, rows: Rows) -> Parts:
-        """Return each row its part."""
+        """Return the part of each row."""
         late = _test_period(rows, self.test_share)
         users = rows.users()
         num_users = len(rows.offsets) - 1
@@ -113,26 +118,23 @@ class Temporal:
         _mark_last(rows, parts, trains, Part.TEST_TARGET)
         return parts
 
-    def describe(self) -> dict[str, Any]:
-        """Tell the split's name and settings."""
-        return {"name": "temporal", **asdict(self)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class TemporalUsers:
+class TemporalUsers(Split):
     """Users active in the last `test_share` of all interactions are held out; the others are trained on.
 
-    Held-out users are known by what they do in that period alone: the last item is their test target, the
-    one before it their validation target. Items that nobody trains on are dropped.
+    Only that period counts for held-out users: their last item is the test target, the one before it the
+    validation target. Items without training rows are dropped.
     """
 
+    name = "temporal-users"
     test_share: float = 0.05
 
     def __post_init__(self) -> None:
         _check_share("test_share", self.test_share)
 
     def parts(self, rows: Rows) -> Parts:
-        """Return each row its part."""
+        """Return the part of each row."""
         late = _test_period(rows, self.test_share)
         users = rows.users()
         held_out = np.zeros(len(rows.offsets) - 1, bool)
@@ -144,10 +146,6 @@ class TemporalUsers:
         _mark_last(rows, parts, held_out, Part.VALIDATION_TARGET)
         return parts
 
-    def describe(self) -> dict[str, Any]:
-        """Tell the split's name and settings."""
-        return {"name": "temporal-users", **asdict(self)}
-
 
 def _check_share(name: str, share: float) -> None:
     if not 0 < share < 1:
@@ -156,13 +154,13 @@ def _check_share(name: str, share: float) -> None:
 
 def _test_period(rows: Rows, share: float) -> NDArray[np.bool_]:
     if rows.times is None:
-        raise DataError("a split by time needs times, and there are none. Pass --split leave-one-out.")
-    # Exact in the share as it is written: 10 rows and 0.9 leave one row, which floats would lose.
+        raise DataError("a split by time needs times, but there are none. Pass --split leave-one-out.")
+    # Exact for the share as written: 10 rows and 0.9 leave one row, which floats would lose.
     place = min(int(len(rows.times) * (1 - Fraction(str(share)))), len(rows.times) - 1)
     late: NDArray[np.bool_] = rows.times >= np.partition(rows.times, place)[place]
     if late.all():
         raise DataError(
-            f"the last {share:.0%} of the rows begin at the very first time, so nothing is left to train on. "
+            f"the last {share:.0%} of the rows start at the earliest time, so nothing is left to train on. "
             "Pass --split leave-one-out, or a smaller --test-share."
         )
     return late
@@ -175,9 +173,9 @@ def _drop_untrained_items(rows: Rows, parts: Parts) -> None:
 
 
 def _mark_last(rows: Rows, parts: Parts, wanted: NDArray[np.bool_], target: Part) -> None:
-    """Make the last history row of each wanted sequence a target, if anything stands before it.
+    """Make the last history row of each wanted sequence a target, if there is a row before it.
 
-    A row that is trained on is never made a target.
+    A training row never becomes a target.
     """
     usable = np.flatnonzero((parts == Part.TRAIN) | (parts == Part.HISTORY))
     if len(usable) == 0:

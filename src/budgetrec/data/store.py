@@ -1,20 +1,19 @@
-"""The prepared dataset: a folder of flat arrays that are mapped into memory, never read whole.
+"""The prepared dataset: a folder of flat arrays that are memory-mapped, never read whole.
 
 ::
 
-    items.npy               int32, all sequences one after the other
+    items.npy               int32, all sequences concatenated
     offsets.npy             int64, sequence u is items[offsets[u]:offsets[u + 1]]
-    train_stops.npy         int64, of which items[offsets[u]:train_stops[u]] is trained on
-    validation_targets.npy  int64, places in items of what is to be predicted
+    train_stops.npy         int64, its training part is items[offsets[u]:train_stops[u]]
+    validation_targets.npy  int64, positions in items of the targets
     test_targets.npy        int64, the same for the test
-    users.parquet           row u: what the source calls user u
-    items.parquet           row i: what the source calls item i, and how often it is trained on
+    users.parquet           row u: the source's id of user u
+    items.parquet           row i: the source's id of item i, and its training count
     dataset.json            statistics, filters, split, source checksum, format version
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -29,12 +28,12 @@ from budgetrec.files import write_parquet
 FORMAT = "budgetrec-dataset"
 VERSION = 1
 MARKER = "dataset.json"
-FILES = (MARKER, "*.npy", "*.parquet")  # what such a folder holds, and may be replaced with it
+FILES = (MARKER, "*.npy", "*.parquet")  # the files of such a folder, which overwriting may replace
 
 
 @dataclass(frozen=True)
 class Targets:
-    """What is to be predicted: each the place of an item, whose history is its sequence before it."""
+    """Items to predict, by position. The history of each is its sequence from `begins` up to it."""
 
     users: NDArray[np.int64]
     begins: NDArray[np.int64]
@@ -48,7 +47,7 @@ class Targets:
 class Dataset:
     """Sequences of items, split into training, validation and test.
 
-    Users and items are numbered from 0; items by how often they are trained on, the commonest first.
+    Users and items are numbered from 0; items by training count, the most frequent first.
     """
 
     items: NDArray[np.int32]
@@ -60,7 +59,7 @@ class Dataset:
     item_labels: pl.Series
     train_counts: NDArray[np.int64]
     info: dict[str, Any]
-    folder: Path | None = None  # where it is mapped from
+    folder: Path | None = None  # the folder it is mapped from
 
     def __repr__(self) -> str:
         return (
@@ -69,32 +68,32 @@ class Dataset:
 
     @property
     def num_users(self) -> int:
-        """How many sequences there are."""
+        """The number of sequences."""
         return len(self.offsets) - 1
 
     @property
     def num_items(self) -> int:
-        """How many items the catalogue has (K)."""
+        """The size of the catalogue (K)."""
         return len(self.item_labels)
 
     @property
     def identity(self) -> str:
-        """A short hash of what the dataset was made from and how; it decides numbering and split."""
+        """A short hash of the source, cleaning and split, which determine the numbering."""
         made = {key: self.info.get(key) for key in ("statistics", "split", "cleaning")}
         made["source"] = self.info.get("source", {}).get("sha256")
         text = json.dumps(made, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def train_ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the training part of each sequence begins and ends in `items`."""
+        """Return the start and end in `items` of the training part of each sequence."""
         return self.offsets[:-1], self.train_stops
 
     def validation(self) -> Targets:
-        """Return what is to be predicted for validation."""
+        """Return the validation targets."""
         return self._targets(self.validation_targets)
 
     def test(self) -> Targets:
-        """Return what is to be predicted for the test."""
+        """Return the test targets."""
         return self._targets(self.test_targets)
 
     def _targets(self, places: NDArray[np.int64]) -> Targets:
@@ -103,17 +102,13 @@ class Dataset:
 
     def save(self, folder: Path) -> None:
         """Write all files into an existing folder."""
-        for name, array in self._arrays():
-            _write_array(folder / f"{name}.npy", array)
+        for name in _ARRAYS:
+            _write_array(folder / f"{name}.npy", getattr(self, name))
         items = {"item": self.item_labels, "train_count": self.train_counts}
         write_parquet(pl.DataFrame({"user": self.user_labels}), folder / "users.parquet")
         write_parquet(pl.DataFrame(items), folder / "items.parquet")
         document = {"format": FORMAT, "version": VERSION, **self.info}
         (folder / MARKER).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
-
-    def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        for name in _ARRAYS:
-            yield name, getattr(self, name)
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -157,11 +152,13 @@ def _read_info(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / MARKER} cannot be read: {_one_line(error)}. Prepare it again.") from error
     if not isinstance(info, dict) or info.pop("format", None) != FORMAT:
-        raise DataError(f"{folder / MARKER} is not of a prepared dataset. Make one with budgetrec prepare.")
+        raise DataError(
+            f"{folder / MARKER} does not belong to a prepared dataset. Make one with budgetrec prepare."
+        )
     version = info.pop("version", None)
     if version != VERSION:
         raise DataError(
-            f"{folder} has format version {version}, and this budgetrec reads {VERSION}. Prepare it again."
+            f"{folder} has format version {version}, but this budgetrec reads {VERSION}. Prepare it again."
         )
     missing = [key for key in ("statistics", "steps", "split", "source") if key not in info]
     if missing:
@@ -170,30 +167,26 @@ def _read_info(folder: Path) -> dict[str, Any]:
 
 
 def _check(folder: Path, dataset: Dataset) -> None:
-    """Look at sizes and types only: a folder is written whole, so reading it all would tell no more."""
+    """Check sizes and types only: a folder is written completely or not at all."""
     expected = dataset.info["statistics"]
-    seen = {
-        "users": dataset.num_users,
-        "items": dataset.num_items,
-        "interactions": len(dataset.items),
-    }
+    seen = {"users": dataset.num_users, "items": dataset.num_items, "interactions": len(dataset.items)}
     for name, count in seen.items():
         if expected.get(name) != count:
             raise DataError(
-                f"{folder} is damaged: {MARKER} says {expected.get(name)} {name}, the arrays hold {count}. "
+                f"{folder} is damaged: {MARKER} has {expected.get(name)} {name}, the arrays have {count}. "
                 "Prepare it again."
             )
     for name, dtype in _ARRAYS.items():
         if getattr(dataset, name).dtype != dtype or getattr(dataset, name).ndim != 1:
             raise DataError(
-                f"{folder} is damaged: {name}.npy is not a row of {dtype.__name__}. Prepare it again."
+                f"{folder} is damaged: {name}.npy is not a vector of {dtype.__name__}. Prepare it again."
             )
     if len(dataset.train_stops) != dataset.num_users or dataset.offsets[-1] != len(dataset.items):
         raise DataError(f"{folder} is damaged: its offsets do not fit its items. Prepare it again.")
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a .npy file through Python's own file, which tells a full disk by its error number."""
+    """Write a .npy file through a Python file, whose errors report a full disk."""
     array = np.ascontiguousarray(array)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))

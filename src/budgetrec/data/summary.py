@@ -1,4 +1,4 @@
-"""A few numbers that tell what a dataset is like: how long sequences are, how uneven popularity is."""
+"""A summary of a dataset: sequence lengths and the skew of popularity."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from budgetrec.data.store import Dataset
 
 
 def summarise(dataset: Dataset) -> dict[str, Any]:
-    """Return histograms over powers of two, and the share of the commonest items."""
+    """Return histograms over powers of two, and the share of the most frequent items."""
     counts = np.sort(dataset.train_counts)[::-1]
     total = max(int(counts.sum()), 1)
     top = {f"top_{share}_percent": _top_share(counts, share, total) for share in (1, 10, 50)}

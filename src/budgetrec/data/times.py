@@ -1,7 +1,7 @@
-"""Read a column of times, whatever it is written in, as whole numbers that sort in time.
+"""Read a column of times in any format as integers that sort by time.
 
-Numbers are kept as they are, in their own unit: only their order matters to a sequence. Dates become
-microseconds since 1970 in UTC; a date without a zone is taken as UTC.
+Numbers keep their unit, because only their order matters. Dates become microseconds since 1970 in UTC; a date
+without a time zone is in UTC.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-# Longest and most exact first. `UTC` in words is how data warehouses export.
+# The longest and most precise first. Data warehouses export the word `UTC`.
 _DATE_FORMATS = (
     "%Y-%m-%dT%H:%M:%S%.f%#z",
     "%Y-%m-%d %H:%M:%S%.f%#z",
@@ -30,15 +30,15 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class TimeParser:
-    """One way to read a column: the type to read it as, and what turns that into int64."""
+    """A way to read a column: the type to read it as, and the expression that turns it into int64."""
 
     read_as: pl.DataType
     expression: pl.Expr
-    unit: str | None  # None: told by the size of the numbers
+    unit: str | None  # None: inferred from the size of the numbers
 
 
 def parsers_of_text(column: str) -> Iterator[TimeParser]:
-    """Return the ways to read a column of text, the fastest first."""
+    """Yield the ways to read a column of text, the fastest first."""
     yield TimeParser(pl.Int64(), pl.col(column).cast(pl.Int64, strict=False), None)
     yield TimeParser(pl.Float64(), _from_float(pl.col(column).cast(pl.Float64, strict=False)), None)
     for date_format in _DATE_FORMATS:
@@ -48,7 +48,7 @@ def parsers_of_text(column: str) -> Iterator[TimeParser]:
 
 
 def parser_of_type(column: str, dtype: pl.DataType) -> TimeParser | None:
-    """Return the way to read a typed column, or None where it is text or nothing of time."""
+    """Return the way to read a typed column, or None if it is text or not a time."""
     values = pl.col(column)
     if dtype.is_integer():
         return TimeParser(dtype, values.cast(pl.Int64, strict=False), None)
@@ -62,7 +62,7 @@ def parser_of_type(column: str, dtype: pl.DataType) -> TimeParser | None:
 
 
 def unit_of(largest: int) -> str:
-    """Tell the unit of Unix times by their size; small numbers are mere positions.
+    """Infer the unit of Unix times from their size; small numbers are just positions.
 
     >>> [unit_of(x) for x in (57, 978_300_760, 978_300_760_000)]
     ['position', 's', 'ms']
@@ -74,7 +74,7 @@ def unit_of(largest: int) -> str:
 
 
 def as_date(time: int, unit: str) -> str | None:
-    """Write a time as an ISO date in UTC; None for a mere position or a year beyond the calendar.
+    """Format a time as an ISO date in UTC; None for a position or a year beyond the calendar.
 
     >>> as_date(978_300_760, "s")
     '2000-12-31T22:12:40Z'
@@ -90,7 +90,7 @@ def as_date(time: int, unit: str) -> str | None:
 
 
 def _from_float(values: pl.Expr) -> pl.Expr:
-    """Seconds become microseconds, milliseconds nanoseconds; larger numbers cannot be told from nonsense."""
+    """Turn seconds into microseconds and milliseconds into nanoseconds; larger numbers become null."""
     scaled = values * _MICROSECONDS
     return pl.when(scaled.is_finite() & (scaled.abs() < 2.0**62)).then(scaled.round()).cast(pl.Int64)
 

@@ -1,81 +1,68 @@
 """BERT4Rec (Sun et al., CIKM 2019): hide some items of a sequence and predict them from both sides."""
 
-import math
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from budgetrec.data.batches import Batch
-from budgetrec.errors import ArgumentError
 from budgetrec.models.contract import Inputs, longest
-from budgetrec.models.item_encoders import EncodedModel
-from budgetrec.models.layers import Encoder, initialise
+from budgetrec.models.transformer import Transformer
+from budgetrec.options import check_share
 
-HIDDEN = -1  # the id that stands for a hidden item
+HIDDEN = -1  # the id of a hidden item
 
 
-class Bert4Rec(EncodedModel):
-    """A transformer that sees both sides, trained on hidden items.
+class _Settings(TypedDict, total=False):
+    """Arguments of `Transformer` whose defaults are those of BERT4Rec too."""
 
-    The id -1 stands for a hidden item. `mask_rate` of the items are hidden, at least one in a
-    sequence; a share `last_rate` of the sequences hides the last item only, which is what prediction asks.
+    dim: int
+    num_blocks: int
+    num_heads: int
+    max_length: int
+    hidden_dim: int | None
+    norm: str
+    tied: bool
+    features: Tensor | None
+
+
+class Bert4Rec(Transformer):
+    """A bidirectional transformer that is trained to predict hidden items. A hidden item has the id -1.
+
+    Each item is hidden with probability `mask_rate`, at least one per sequence. With probability `last_rate`
+    a sequence hides only its last item, which is the task at prediction time.
     """
+
+    causal = False
+    extra_positions = 1  # a hidden item follows a full history
 
     def __init__(
         self,
         num_items: int,
         *,
-        dim: int = 64,
-        num_blocks: int = 2,
-        num_heads: int = 2,
-        max_length: int = 200,
-        hidden_dim: int | None = None,
         dropout: float = 0.1,
         activation: str = "gelu",
-        norm: str = "pre",
-        tied: bool = True,
         mask_rate: float = 0.2,
         last_rate: float = 0.1,
-        features: Tensor | None = None,
         generator: torch.Generator,
+        **settings: Unpack[_Settings],
     ) -> None:
-        super().__init__(num_items, dim, tied=tied, features=features)
-        for name, value in (("mask_rate", mask_rate), ("last_rate", last_rate)):
-            if not 0 <= value <= 1:
-                raise ArgumentError(f"{name} is {value}; pass a share between 0 and 1.")
-        self.max_length = max_length
+        check_share(mask_rate=mask_rate, last_rate=last_rate)
+        super().__init__(num_items, dropout=dropout, activation=activation, generator=generator, **settings)
         self.mask_rate = mask_rate
         self.last_rate = last_rate
-        self.encoder = Encoder(
-            dim,
-            num_blocks=num_blocks,
-            num_heads=num_heads,
-            num_positions=max_length + 1,  # a full history and the hidden item after it
-            hidden_dim=hidden_dim,
-            dropout=dropout,
-            activation=activation,
-            norm=norm,
-            causal=False,
-        )
-        self.hidden_item = nn.Parameter(torch.empty(dim))
-        self.scale = math.sqrt(dim)
-        initialise(self, generator)
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the states (n, width, d) of sequences in which some ids may be -1, hidden."""
-        states: Tensor = self.encoder(self._read(ids), mask)
-        return states
+        self.hidden_item = nn.Parameter(torch.empty(self.encoder.positions.shape[1]))
+        nn.init.normal_(self.hidden_item, std=0.02, generator=generator)
 
     def predict(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the states (n, d) of a hidden item that is put after each history."""
+        """Return the states (n, d) of a hidden item appended to each history."""
         lengths = mask.sum(1, keepdim=True)
         ids = torch.cat([ids, torch.zeros_like(lengths)], 1).scatter(1, lengths, HIDDEN)
         mask = torch.cat([mask, torch.zeros_like(lengths, dtype=torch.bool)], 1).scatter(1, lengths, True)
-        states: Tensor = self.encoder.forward_last(self._read(ids), mask)
-        return states
+        return super().predict(ids, mask)
 
     def training_inputs(self, batch: Batch, generator: torch.Generator, *, last_only: bool = False) -> Inputs:
-        """Hide items of each sequence and ask for them."""
+        """Hide items of each sequence and make them the targets."""
         sequences = torch.cat([batch.ids[:, :1], batch.targets], 1)
         mask = torch.cat([batch.mask[:, :1], batch.mask], 1)
         last = mask.sum(1, keepdim=True) - 1
@@ -87,18 +74,13 @@ class Bert4Rec(EncodedModel):
         only_last |= ~hidden.any(1, keepdim=True)
         is_last = torch.arange(mask.shape[1], device=mask.device) == last
         hidden = torch.where(only_last, is_last, hidden)
-        # Hidden places first, in order, cut to the most that a sequence has.
+        # Hidden places first, in order, cropped to the largest number in any sequence.
         places = hidden.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : longest(hidden)]
         target_mask = hidden.gather(1, places)
-        return Inputs(
-            sequences.masked_fill(hidden, HIDDEN),
-            mask,
-            sequences.gather(1, places) * target_mask,
-            target_mask,
-            places,
-        )
+        targets = sequences.gather(1, places) * target_mask
+        return Inputs(sequences.masked_fill(hidden, HIDDEN), mask, targets, target_mask, places)
 
     def _read(self, ids: Tensor) -> Tensor:
         hidden = ids == HIDDEN
-        vectors = self.items(ids.masked_fill(hidden, 0)) * self.scale
+        vectors = super()._read(ids.masked_fill(hidden, 0))
         return torch.where(hidden[..., None], self.hidden_item * self.scale, vectors)

@@ -1,7 +1,7 @@
-"""What training, planning and evaluation ask of a model: ids in, hidden states out, items as vectors.
+"""The interface of a model to training, planning and evaluation: ids in, hidden states out, items as vectors.
 
-A model of your own is a subclass with two methods, `forward` and `item_vectors`. The rest has defaults for
-causal models, whose state at a position predicts the item that follows it.
+To add a model, subclass `SequenceModel` and implement `forward` and `item_vectors`. The other methods default
+to what a causal model needs, whose state at a position predicts the next item.
 """
 
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from budgetrec.data.batches import Batch
 
 @dataclass(frozen=True)
 class Inputs:
-    """One batch as a model is trained on it.
+    """One training batch, as the model reads it.
 
-    `ids` and `mask` are (n, width), the sequences that the model reads. `targets` and `target_mask` are
-    (n, m), what it is to predict, and `places` (n, m) at which position of its sequence the state is that
-    predicts them; None when m is the width and each position predicts its own target.
+    `ids` and `mask` (n, width) are the sequences that the model reads. `targets` and `target_mask` (n, m) are
+    the items it must predict, and `places` (n, m) are the positions of the states that predict them: None
+    when m is the width and each position predicts its own target.
     """
 
     ids: Tensor
@@ -29,13 +29,13 @@ class Inputs:
     places: Tensor | None = None
 
     def states(self, hidden: Tensor) -> Tensor:
-        """Take the states (n, m, d) that have a target out of hidden (n, width, d)."""
+        """Return the states (n, m, d) that predict a target, from all of `hidden` (n, width, d)."""
         if self.places is None:
             return hidden
         return hidden.gather(1, self.places[..., None].expand(-1, -1, hidden.shape[2]))
 
     def part(self, sequences: slice) -> "Inputs":
-        """Take some of the sequences, as wide as the longest of them."""
+        """Return some of the sequences, cropped to the longest of them."""
         mask, target_mask = self.mask[sequences], self.target_mask[sequences]
         width, num_places = longest(mask), longest(target_mask)
         return Inputs(
@@ -48,7 +48,7 @@ class Inputs:
 
 
 class SequenceModel(nn.Module, ABC):
-    """Reads right-padded sequences of item ids; what is padding must change nothing."""
+    """A model of right-padded sequences of item ids. Padding must not change any result."""
 
     num_items: int
     max_length: int
@@ -59,32 +59,26 @@ class SequenceModel(nn.Module, ABC):
 
     @abstractmethod
     def item_vectors(self, ids: Tensor) -> Tensor:
-        """Return the vectors (..., d) that hidden states are scored against, gathered row by row."""
+        """Return the vectors (..., d) of some items, which hidden states are scored against."""
 
     def item_table(self) -> Tensor:
         """Return the vectors (K, d) of the whole catalogue."""
-        device = next(self.parameters()).device
-        return self.item_vectors(torch.arange(self.num_items, device=device))
+        return self.item_vectors(torch.arange(self.num_items, device=next(self.parameters()).device))
 
     def training_inputs(self, batch: Batch, generator: torch.Generator, *, last_only: bool = False) -> Inputs:
-        """Say what is read and what is predicted: the next item at every position, or at the last only."""
+        """Return what to read and what to predict: the next item at every position, or only at the last."""
         if not last_only:
             return Inputs(batch.ids, batch.mask, batch.targets, batch.mask)
         last = batch.mask.sum(1, keepdim=True) - 1
-        return Inputs(
-            batch.ids,
-            batch.mask,
-            batch.targets.gather(1, last),
-            torch.ones_like(last, dtype=torch.bool),
-            last,
-        )
+        asked = torch.ones_like(last, dtype=torch.bool)
+        return Inputs(batch.ids, batch.mask, batch.targets.gather(1, last), asked, last)
 
     def predict(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the states (n, d) that predict what follows each history."""
+        """Return the states (n, d) that predict the item after each history."""
         hidden: Tensor = self(ids, mask)
         return hidden[torch.arange(len(ids), device=ids.device), mask.sum(1) - 1]
 
 
 def longest(mask: Tensor) -> int:
-    """Return the width that the longest sequence under a right-padded mask needs."""
+    """Return the length of the longest sequence under a right-padded mask."""
     return int(mask.sum(1).max())

@@ -1,4 +1,4 @@
-"""Where item vectors come from: a trained table, or fixed features through a small trained projection."""
+"""Sources of item vectors: a trained table, or a small trained projection of fixed features."""
 
 from typing import Any
 
@@ -15,46 +15,40 @@ ROW_GROWTH = 1.125
 
 
 class RowGradients:
-    """A step's gradient of a table, added up in place, row by row.
+    """The gradient of a table, summed in place over the micro-batches of a step.
 
-    torch would make a gradient of the size of the table for every use of it in every micro-batch, or, with
-    sparse gradients, a longer list each time; here each use costs what it gathers. With `sparse`, only rows
-    that were gathered have a place, and the gradient is handed over as a sparse one of distinct rows.
+    torch would allocate a gradient the size of the table for every use of it in every micro-batch, or, with
+    sparse gradients, append to a list that keeps growing. Here each use costs only the rows it gathers. With
+    `sparse`, memory is held only for the gathered rows, and the result is a sparse gradient of distinct rows.
     """
 
     def __init__(self, weight: nn.Parameter, *, sparse: bool) -> None:
         self.weight = weight
         self._sparse = sparse
         if sparse:
-            self._places = torch.full((len(weight),), -1, device=weight.device)  # of each item among the rows
+            self._places = torch.full((len(weight),), -1, device=weight.device)  # each item's place in _rows
             self._rows = self._places[:0]
         self._sums = weight.new_zeros(0 if sparse else len(weight), weight.shape[1])
 
     def begin(self) -> None:
-        """Start a step: forget the last one's gradient."""
+        """Start a step with a gradient of zero."""
+        self._sums.zero_()
+        self.weight.grad = None if self._sparse else self._sums
         if self._sparse:
             self._places[self._rows] = -1
             self._rows = self._rows[:0]
-            self._sums.zero_()
-            self.weight.grad = None
-        else:
-            self._sums.zero_()
-            self.weight.grad = self._sums
 
     def add(self, ids: Tensor, gradients: Tensor) -> None:
         """Add gradients (N, d) to the rows of ids (N,)."""
-        if not self._sparse:
-            self._sums.index_add_(0, ids, gradients.to(self._sums.dtype))
-            return
-        places = self._places[ids]
-        missing = places < 0
-        if bool(missing.any()):
-            self._take_in(torch.unique(ids[missing]))
-            places = self._places[ids]
-        self._sums.index_add_(0, places, gradients.to(self._sums.dtype))
+        if self._sparse:
+            missing = self._places[ids] < 0
+            if bool(missing.any()):
+                self._add_rows(torch.unique(ids[missing]))
+            ids = self._places[ids]
+        self._sums.index_add_(0, ids, gradients.to(self._sums.dtype))
 
     def finish(self) -> None:
-        """Hand the sums over as the table's gradient."""
+        """Set the table's gradient to the sums."""
         if self._sparse:
             self.weight.grad = torch.sparse_coo_tensor(
                 self._rows[None],
@@ -64,13 +58,13 @@ class RowGradients:
                 check_invariants=False,
             )
 
-    def _take_in(self, rows: Tensor) -> None:
-        """Return places to rows that have none, and room to their sums."""
+    def _add_rows(self, rows: Tensor) -> None:
+        """Make room for the sums of rows that have not been gathered yet in this step."""
         begin, end = len(self._rows), len(self._rows) + len(rows)
         self._places[rows] = torch.arange(begin, end, device=rows.device)
         self._rows = torch.cat([self._rows, rows])
         if end > len(self._sums):
-            # The room is kept from step to step, so growing by little costs only the first few steps time.
+            # The buffer is kept between steps, so growing in small increments slows only the first few.
             room = max(end, min(int(ROW_GROWTH * len(self._sums)), len(self.weight)))
             grown = self.weight.new_zeros(room, self.weight.shape[1])
             grown[:begin] = self._sums[:begin]
@@ -78,12 +72,12 @@ class RowGradients:
 
 
 class ItemTable(nn.Module):
-    """A trained vector for each item; only ever gathered, so that its gradient can stay row-sparse."""
+    """A trained vector for each item. It is only ever gathered, so its gradient can stay row-sparse."""
 
     def __init__(self, num_items: int, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_items, dim))
-        self.gradients: RowGradients | None = None  # set by training; else torch's own gradient
+        self.gradients: RowGradients | None = None  # set by training; otherwise torch computes the gradient
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return vectors (..., d) for ids (...)."""
@@ -113,10 +107,10 @@ class _Gather(torch.autograd.Function):
 
 
 class FeatureEncoder(nn.Module):
-    """Vectors made from fixed features (K, f) by two trained layers: as many weights for any catalogue.
+    """Two trained layers that map fixed features (K, f) to item vectors, whatever the size of the catalogue.
 
-    Features are standardised with the means and deviations of the catalogue that the encoder was made for, so
-    that `extend` can take in items that nobody has trained on.
+    Features are standardised with the means and deviations of the original catalogue, so `extend` can add
+    items that were never trained on.
     """
 
     features: Tensor
@@ -127,10 +121,10 @@ class FeatureEncoder(nn.Module):
         super().__init__()
         if features.dim() != 2 or features.shape[1] == 0:
             raise ArgumentError(
-                f"item features have shape {tuple(features.shape)}; pass one row an item, (items, features)."
+                f"item features have shape {tuple(features.shape)}; pass one row per item, (items, features)."
             )
         if not bool(features.isfinite().all()):
-            raise ArgumentError("item features hold NaN or infinite numbers; fill them first.")
+            raise ArgumentError("item features contain NaN or infinite values; fill them in first.")
         features = features.to(torch.float32)
         deviation = features.std(0, correction=0)
         self.register_buffer("features", features, persistent=False)
@@ -141,26 +135,26 @@ class FeatureEncoder(nn.Module):
 
     @property
     def num_items(self) -> int:
-        """How many items have features."""
+        """The number of items with features."""
         return len(self.features)
 
     def extend(self, features: Tensor) -> None:
-        """Take in the features of further items; they get the ids that follow."""
+        """Add items by their features. They get the next free ids."""
         if features.dim() != 2 or features.shape[1] != self.features.shape[1]:
             raise ArgumentError(
-                f"new item features have shape {tuple(features.shape)} and the model was trained with "
-                f"{self.features.shape[1]} features an item; pass rows of that width."
+                f"new item features have shape {tuple(features.shape)}, but the model was trained with "
+                f"{self.features.shape[1]} features per item; pass rows of that width."
             )
         self.features = torch.cat([self.features, features.to(self.features)])
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return vectors (..., d) for ids (...)."""
-        if ids.numel() >= self.num_items:  # each item once is cheaper
+        if ids.numel() >= self.num_items:  # projecting each item once is cheaper
             return functional.embedding(ids, self.table())
         return self._project(functional.embedding(ids, self.features))
 
     def table(self) -> Tensor:
-        """Project the whole catalogue."""
+        """Return the vectors of the whole catalogue."""
         return self._project(self.features)
 
     def _project(self, features: Tensor) -> Tensor:
@@ -169,12 +163,15 @@ class FeatureEncoder(nn.Module):
 
 
 class EncodedModel(SequenceModel):
-    """A model that reads items through one encoder and scores against it, or against a second one."""
+    """A model with an item encoder for its input and, unless `tied`, a second one for its output."""
 
     def __init__(self, num_items: int, dim: int, *, tied: bool, features: Tensor | None) -> None:
         super().__init__()
         if features is not None and len(features) != num_items:
-            raise ArgumentError(f"{len(features)} items have features, but the catalogue has {num_items}.")
+            raise ArgumentError(
+                f"{len(features)} items have features, but the catalogue has {num_items}; "
+                "pass one row per item."
+            )
         self.num_items = num_items
         self.items = _make_encoder(num_items, dim, features)
         self.output_items = self.items if tied else _make_encoder(num_items, dim, features)
@@ -189,11 +186,11 @@ class EncodedModel(SequenceModel):
         return self.output_items.table()
 
     def extend_items(self, features: Tensor) -> None:
-        """Take in further items by their features; they get the ids that follow."""
+        """Add items by their features. They get the next free ids."""
         for encoder in dict.fromkeys((self.items, self.output_items)):
             if not isinstance(encoder, FeatureEncoder):
                 raise ArgumentError(
-                    "the model has a trained vector for each item and no way to make others; "
+                    "the model has a trained vector for each item and cannot make new ones; "
                     "train it with item features."
                 )
             encoder.extend(features)

@@ -1,6 +1,6 @@
-"""The parts that SASRec and BERT4Rec are made of."""
+"""The layers of a transformer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,43 +11,44 @@ from torch.nn import functional
 from budgetrec.errors import ArgumentError
 from budgetrec.models.activations import ACTIVATIONS
 from budgetrec.models.item_encoders import FeatureEncoder
+from budgetrec.options import check_choice
 
 NORMS = ("pre", "query")
 
 
 class Dropout(nn.Module):
-    """Dropout that draws from a generator of its own, one byte a number.
+    """Dropout that draws one byte per entry from its own generator.
 
-    torch's own draws from a global generator, and on a CPU takes five times as long: one number of its
-    generator serves eight entries here. The rate is rounded to a multiple of 1/256, and what is kept is
-    scaled by the rounded rate, so the mean is exact.
+    torch's version draws from a global generator and takes five times as long on a CPU: here one 64-bit draw
+    serves eight entries. The rate is rounded to a multiple of 1/256, and the kept entries are scaled by the
+    rounded rate, so the mean is exact.
     """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         if not 0 <= rate < 1:
-            raise ArgumentError(f"dropout is {rate}; pass a share of at least 0 and below 1.")
+            raise ArgumentError(f"dropout is {rate}; pass a share from 0 to below 1.")
         self.threshold = round(rate * 256)
-        self.generator: torch.Generator | None = None  # set by `seed_dropout`; else torch's global one
+        self.generator: torch.Generator | None = None  # set by `seed_dropout`; torch's global one otherwise
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set about `rate` of the numbers to zero while training."""
+        """Set about `rate` of the entries to zero during training."""
         if not self.training or self.threshold == 0:
             return x
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
         words.random_(-(2**63), None, generator=self.generator)
-        # Compared in place, bytes stay bytes: kernels for booleans take four times as long on a CPU.
+        # Comparing in place keeps bytes, since boolean kernels take four times as long on a CPU.
         kept = words.view(torch.uint8)[: x.numel()].ge_(self.threshold).view_as(x)
         dropped: Tensor = _Keep.apply(x, kept, 256 / (256 - self.threshold))  # type: ignore[no-untyped-call]
         return dropped
 
     def extra_repr(self) -> str:
-        """Show the rate as it is applied."""
+        """Show the rounded rate."""
         return f"rate={self.threshold / 256:.4g}"
 
 
 class _Keep(torch.autograd.Function):
-    """Scale what is kept; a byte a number is saved for the gradient."""
+    """Scale the kept entries. Backward needs one byte per entry."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: Tensor, scale: float) -> Tensor:
@@ -63,7 +64,7 @@ class _Keep(torch.autograd.Function):
 
 
 def seed_dropout(module: nn.Module, generator: torch.Generator) -> None:
-    """Let every dropout in `module` draw from `generator`."""
+    """Make every dropout layer in `module` draw from `generator`."""
     for part in module.modules():
         if isinstance(part, Dropout):
             part.generator = generator
@@ -72,15 +73,14 @@ def seed_dropout(module: nn.Module, generator: torch.Generator) -> None:
 class Attention(nn.Module):
     """Multi-head attention through torch's fused kernels.
 
-    Sequences are padded on the right, so a causal mask hides padding from every real position, and no mask
-    of the padding is needed there.
+    Sequences are padded on the right, so a causal mask already hides the padding from every real position.
     """
 
     def __init__(self, dim: int, num_heads: int, *, causal: bool) -> None:
         super().__init__()
         if num_heads < 1 or dim % num_heads:
             raise ArgumentError(
-                f"dim is {dim} and num_heads {num_heads}; pass a number of heads that divides the width."
+                f"dim is {dim} and num_heads is {num_heads}; pass a number of heads that divides the width."
             )
         self.num_heads = num_heads
         self.causal = causal
@@ -88,41 +88,27 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(dim, 2 * dim)
         self.output = nn.Linear(dim, dim)
 
-    def forward(self, queries: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Attend from every position of queries (n, w, d) to those of values (n, w, d) that it may see."""
-        query = self._heads(self.query(queries))
-        key, value = self._keys_and_values(values)
-        hidden = None if self.causal else mask[:, None, None]
+    def forward(self, queries: Tensor, values: Tensor, mask: Tensor, *, last: bool = False) -> Tensor:
+        """Attend from queries (n, w, d) to the positions of values (n, w, d) that they may see.
+
+        If `last`, queries are (n, 1, d), the last real positions, which may see every real position.
+        """
+        causal = self.causal and not last
+        query = self.query(queries).view(*queries.shape[:2], self.num_heads, -1).transpose(1, 2)
+        both = self.key_value(values).view(*values.shape[:2], 2, self.num_heads, -1)
+        key, value = both.transpose(1, 3).unbind(2)  # (n, heads, w, d / heads), as query
         attended = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=hidden, is_causal=self.causal
+            query, key, value, attn_mask=None if causal else mask[:, None, None], is_causal=causal
         )
-        return self._join(attended)
-
-    def forward_last(self, queries: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Attend from one position each, queries (n, 1, d), that comes last and so may see all of values."""
-        query = self._heads(self.query(queries))
-        key, value = self._keys_and_values(values)
-        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
-        return self._join(attended)
-
-    def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        both = self.key_value(x).view(*x.shape[:2], 2, self.num_heads, -1)  # (n, w, 2, heads, d / heads)
-        key, value = both.transpose(1, 3).unbind(2)
-        return key, value
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)  # (n, heads, w, d / heads)
-
-    def _join(self, x: Tensor) -> Tensor:
-        joined: Tensor = self.output(x.transpose(1, 2).flatten(2))
+        joined: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return joined
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each with a residual.
+    """Attention and a feed-forward layer, each with a residual connection.
 
-    `norm` is "pre" (both read normalised input, the residual is not normalised) or "query" (as SASRec was
-    published: only the query is normalised, and the residual of attention starts from it).
+    `norm` is "pre" (both layers read normalised input, the residual is not normalised) or "query" (as SASRec
+    was published: only the query is normalised, and it is also the residual of attention).
     """
 
     def __init__(
@@ -137,11 +123,9 @@ class Block(nn.Module):
         causal: bool,
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ArgumentError(f"activation is {activation!r}; pass one of {', '.join(ACTIVATIONS)}.")
-        if norm not in NORMS:
-            raise ArgumentError(f"norm is {norm!r}; pass one of {', '.join(NORMS)}.")
-        self.norm = norm
+        check_choice("activation", activation, tuple(ACTIVATIONS))
+        check_choice("norm", norm, NORMS)
+        self.pre_norm = norm == "pre"
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[activation]
         self.attention_norm = nn.LayerNorm(dim)
         self.attention = Attention(dim, num_heads, causal=causal)
@@ -151,62 +135,34 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return the next layer's (n, w, d)."""
+        """Return the output (n, w, d)."""
         normal = self.attention_norm(x)
-        if self.norm == "pre":
-            return self._feed(x + self.dropout(self.attention(normal, normal, mask)))
-        return self._feed(normal + self.dropout(self.attention(normal, x, mask)))
+        residual, values = (x, normal) if self.pre_norm else (normal, x)
+        return self._feed(residual + self.dropout(self.attention(normal, values, mask)))
 
     def forward_last(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return the next layer's last positions only, (n, 1, d): all that a prediction needs of it."""
+        """Return the output at the last real positions, (n, 1, d), which is all that a prediction needs."""
         last = (mask.sum(1) - 1)[:, None, None].expand(-1, 1, x.shape[2])
         normal = self.attention_norm(x)
-        query = normal.gather(1, last)
-        if self.norm == "pre":
-            return self._feed(x.gather(1, last) + self.attention.forward_last(query, normal, mask))
-        return self._feed(query + self.attention.forward_last(query, x, mask))
+        residual, values = (x, normal) if self.pre_norm else (normal, x)
+        attended = self.attention(normal.gather(1, last), values, mask, last=True)
+        return self._feed(residual.gather(1, last) + attended)
 
     def _feed(self, x: Tensor) -> Tensor:
         normal = self.forward_norm(x)
         wide = self.dropout(self.activation(self.widen(normal)))
-        fed: Tensor = (x if self.norm == "pre" else normal) + self.dropout(self.narrow(wide))
+        fed: Tensor = (x if self.pre_norm else normal) + self.dropout(self.narrow(wide))
         return fed
 
 
 class Encoder(nn.Module):
-    """Positions, dropout, blocks and a last normalisation: item vectors (n, w, d) in, states out."""
+    """Positions, dropout, blocks and a final normalisation: item vectors (n, w, d) in, states out."""
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        num_blocks: int,
-        num_heads: int,
-        num_positions: int,
-        hidden_dim: int | None,
-        dropout: float,
-        activation: str,
-        norm: str,
-        causal: bool,
-    ) -> None:
+    def __init__(self, blocks: Sequence[Block], dim: int, *, num_positions: int, dropout: float) -> None:
         super().__init__()
-        for name, value in (("dim", dim), ("num_blocks", num_blocks), ("num_positions", num_positions)):
-            if value < 1:
-                raise ArgumentError(f"{name} is {value}; pass at least 1.")
         self.positions = nn.Parameter(torch.empty(num_positions, dim))
         self.dropout = Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            Block(
-                dim,
-                num_heads,
-                hidden_dim=hidden_dim or dim,
-                dropout=dropout,
-                activation=activation,
-                norm=norm,
-                causal=causal,
-            )
-            for _ in range(num_blocks)
-        )
+        self.blocks = nn.ModuleList(blocks)
         self.last_norm = nn.LayerNorm(dim)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
@@ -223,7 +179,7 @@ class Encoder(nn.Module):
         *early, final = self.blocks
         for block in early:
             x = block(x, mask)
-        assert isinstance(final, Block)  # noqa: S101
+        assert isinstance(final, Block)  # noqa: S101 - for the type checker
         states: Tensor = self.last_norm(final.forward_last(x, mask))
         return states.squeeze(1)
 
@@ -231,20 +187,20 @@ class Encoder(nn.Module):
         width = vectors.shape[1]
         if width > len(self.positions):
             raise ArgumentError(
-                f"sequences have {width} positions and the model {len(self.positions)}; pass at most "
-                "max_length items."
+                f"sequences have {width} positions and the model has {len(self.positions)}; "
+                "pass at most max_length items."
             )
         started: Tensor = self.dropout(vectors + self.positions[:width])
         return started
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights from `generator`: matrices by Xavier, tables small, biases 0, norms the identity.
+    """Draw all weights from `generator`: Xavier matrices, small tables, zero biases, identity norms.
 
-    Item vectors made from features start about as small as those of a table, so that every item is about as
-    likely as any other at first.
+    Item vectors made from features start about as small as those of a table, so that all items are about
+    equally likely at first.
     """
-    # A module comes before its parts, so features are scaled once the others are drawn.
+    # `modules` lists a module before its parts; reversed, a feature encoder is scaled after they are drawn.
     for part in reversed(list(module.modules())):
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)

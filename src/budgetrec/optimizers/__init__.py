@@ -1,4 +1,4 @@
-"""Optimisers, dense and row-sparse, their learning-rate schedules, and their state as named tensors."""
+"""Dense and row-sparse optimisers, learning-rate schedules, and optimiser state as named tensors."""
 
 from budgetrec.optimizers.build import OPTIMIZERS, TABLE_UPDATES, choose_table_updates, make_optimizers
 from budgetrec.optimizers.row_sparse import LazyAdam, RowSparseSGD, RowwiseAdagrad

@@ -1,4 +1,4 @@
-"""From words to optimisers: torch's own for dense parameters, row-sparse ones for item tables."""
+"""Build optimisers by name: torch's for dense parameters, row-sparse ones for item tables."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,23 +8,16 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from budgetrec.errors import ArgumentError
-from budgetrec.optimizers.checks import (
-    check_betas,
-    check_epsilon,
-    check_learning_rate,
-    check_momentum,
-    check_weight_decay,
-    check_word,
-)
+from budgetrec.optimizers.checks import check_settings
 from budgetrec.optimizers.row_sparse import LazyAdam, RowSparseSGD, RowwiseAdagrad, supports_fused
+from budgetrec.options import check_choice, check_positive
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad")
 TABLE_UPDATES = ("dense", "row-sparse")
 
-# Where LazyAdam takes less time than fused Adam in benchmarks/results/optimizers.md: below a quarter of the
-# rows, and below half of them in a table of 16 MiB or more, whose gradient and moments leave the caches. Off
-# that goes what sorting rows and calling a dozen kernels cost however few the rows are: as much as a dense
-# step over 2^18 numbers.
+# LazyAdam is faster than fused Adam below a quarter of the rows, or below half of them in a table of 16 MiB
+# or more, whose gradient and moments no longer fit the caches: see benchmarks/results/optimizers.md. Sorting
+# rows and launching a dozen kernels has a fixed cost on top, about that of a dense step over 2^18 numbers.
 _SHARE_OF_SMALL, _SHARE_OF_LARGE = 0.25, 0.5
 _LARGE_ELEMENTS = 2**22
 _FIXED_ELEMENTS = 2**18
@@ -44,38 +37,39 @@ def make_optimizers(
 ) -> list[Optimizer]:
     """Build one optimiser for everything, or one for the parameters and a row-sparse one for the tables.
 
-    `tables` are the item tables and `parameters` the rest; a table that is among the parameters too, as in
-    `model.parameters()`, counts as a table. With row-sparse updates the tables need sparse gradients, and
-    rows that a step does not touch keep their weights and moments.
+    `tables` are the item tables and `parameters` the rest. A table that is also among the parameters, as in
+    `model.parameters()`, counts as a table. Row-sparse updates need sparse gradients of the tables, and leave
+    the weights and moments of untouched rows unchanged.
 
-    "momentum" is "sgd" with `momentum`; `betas` are Adam's and AdamW's, `epsilon` also Adagrad's. Weight
-    decay is added to the gradient, and decoupled for "adamw". It decays everything given, norms and biases
-    too.
+    "momentum" is "sgd" with `momentum`. `betas` apply to Adam and AdamW, `epsilon` also to Adagrad. Weight
+    decay is added to the gradient, or decoupled for "adamw". It applies to all parameters, including norms
+    and biases.
 
     >>> weight, table = nn.Linear(2, 2).weight, nn.Embedding(9, 2, sparse=True).weight
     >>> words = {"optimizer": "adam", "table_updates": "row-sparse"}
     >>> [type(built).__name__ for built in make_optimizers([weight], [table], **words, learning_rate=0.1)]
     ['Adam', 'LazyAdam']
     """
-    check_word("optimizer", optimizer, OPTIMIZERS)
-    check_word("table_updates", table_updates, TABLE_UPDATES)
-    check_learning_rate(learning_rate)
-    check_momentum(momentum)
-    check_betas(betas)
-    check_epsilon(epsilon)
-    check_weight_decay(weight_decay)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
+    check_choice("table_updates", table_updates, TABLE_UPDATES)
+    check_settings(
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        betas=betas,
+        epsilon=epsilon,
+    )
     item_tables = list(dict.fromkeys(tables))
-    known = set(item_tables)
-    dense = [parameter for parameter in dict.fromkeys(parameters) if parameter not in known]
+    dense = [parameter for parameter in dict.fromkeys(parameters) if parameter not in set(item_tables)]
     if table_updates == "dense":
         dense, item_tables = [*dense, *item_tables], []
     if not dense and not item_tables:
-        raise ArgumentError("there are no parameters and no tables; pass those of a model.")
+        raise ArgumentError("there are no parameters and no tables to optimise; pass those of a model.")
     velocity = momentum if optimizer == "momentum" else 0.0
     built: list[Optimizer] = []
     if dense:
-        # On the processor the fused kernels take a third of the time of torch's default for Adam and Adagrad,
-        # and as long for SGD.
+        # On a CPU, fused kernels take a third of the time of torch's default for Adam and Adagrad, and the
+        # same time for SGD.
         fused = True if all(supports_fused(parameter) for parameter in dense) else None
         shared: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay, "fused": fused}
         if optimizer in ("sgd", "momentum"):
@@ -98,9 +92,9 @@ def make_optimizers(
 
 
 def _sgd(parameters: list[nn.Parameter], momentum: float, shared: dict[str, Any]) -> SGD:
-    """Build torch's SGD, with velocities of zero from the start.
+    """Build torch's SGD with all velocities set to zero.
 
-    In torch 2.13 the fused kernel raises when one parameter meets its first gradient later than another.
+    In torch 2.13 the fused kernel fails if one parameter gets its first gradient later than another.
     """
     optimizer = SGD(parameters, momentum=momentum, **shared)
     if momentum:
@@ -110,19 +104,18 @@ def _sgd(parameters: list[nn.Parameter], momentum: float, shared: dict[str, Any]
 
 
 def choose_table_updates(*, num_items: int, dim: int, rows_touched: int) -> str:
-    """Say which updates of a table are faster, "dense" or "row-sparse".
+    """Return which updates of a table are faster, "dense" or "row-sparse".
 
-    `rows_touched` counts the distinct rows that a step gathers; repeats cost little. Row-sparse updates cost
-    in proportion to the rows touched and dense ones to the table, with its gradient to clear and add up.
+    `rows_touched` is the number of distinct rows that a step gathers; repeats cost little. The cost of
+    row-sparse updates grows with the rows touched. The cost of dense updates grows with the table, whose
+    gradient must be cleared and summed too.
 
     >>> choose_table_updates(num_items=1_000_000, dim=64, rows_touched=40_000)
     'row-sparse'
     >>> choose_table_updates(num_items=3_416, dim=64, rows_touched=3_000)  # every item, every step
     'dense'
     """
-    for name, number in (("num_items", num_items), ("dim", dim), ("rows_touched", rows_touched)):
-        if number < 1:
-            raise ArgumentError(f"{name} is {number}; pass at least 1.")
+    check_positive(num_items=num_items, dim=dim, rows_touched=rows_touched)
     elements = num_items * dim
     share = _SHARE_OF_LARGE if elements >= _LARGE_ELEMENTS else _SHARE_OF_SMALL
     return "row-sparse" if rows_touched * dim <= share * (elements - _FIXED_ELEMENTS) else "dense"

@@ -1,4 +1,4 @@
-"""A row-sparse gradient, its duplicate rows summed, one block of rows at a time."""
+"""Sum the duplicate rows of a sparse gradient, one block of rows at a time."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# What a block holds of one tensor: with the gradient, the table's rows and two moments, four of them stay in
-# the caches of a core. Measured on two cores, 40,000 rows of 64 floats: 1/2 to 2 MiB are alike, 1/8 MiB is a
-# third slower, and all rows at once are slower whenever fresh pages have to be fetched from the system.
+# The size of a block of one tensor. Four of them are in use at once (the gradient, the table's rows and two
+# moments) and should stay in a core's caches. Measured on two cores with 40,000 rows of 64 floats: 1/2 to 2
+# MiB perform alike, 1/8 MiB is a third slower, and a single block is slower whenever it needs fresh pages.
 BLOCK_BYTES = 2**20
 
 
 def row_blocks(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return distinct rows in ascending order and the sum of each one's entries, (R,) and (R, d), in blocks.
+    """Yield blocks of distinct rows (R,) in ascending order, with the sums (R, d) of their entries.
 
-    `gradient` is a sparse (K, d) tensor with one sparse axis, such as `embedding(..., sparse=True)` makes,
-    coalesced or not. Entries are summed in the order in which they stand, so equal gradients give equal bits.
+    `gradient` is a sparse (K, d) tensor with one sparse axis, as `embedding(..., sparse=True)` makes,
+    coalesced or not. Entries are summed in the order given, so equal gradients give equal sums bit for bit.
 
     >>> ids, values = torch.tensor([[7, 2, 7]]), torch.tensor([[1.0, 0.5], [3.0, 3.0], [1.0, 0.25]])
     >>> [(rows, sums)] = row_blocks(torch.sparse_coo_tensor(ids, values, (9, 2), check_invariants=True))
@@ -28,8 +28,8 @@ def row_blocks(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     ids, values = gradient._indices()[0], gradient._values()
     if ids.numel() == 0:
         return
-    # A stable sort and a bag a row take half the time of `coalesce()` and of the best of four other ways:
-    # benchmarks/results/optimizers.md. Ids of 32 bits sort faster than those of 64.
+    # A stable sort with one bag per row takes half the time of `coalesce()` and of the best of four other
+    # methods: see benchmarks/results/optimizers.md. 32-bit ids sort faster than 64-bit ones.
     ids = ids.to(torch.int32 if gradient.shape[0] < 2**31 else torch.int64)
     ids, places = torch.sort(ids, stable=True)
     is_first = torch.ones_like(ids, dtype=torch.bool)

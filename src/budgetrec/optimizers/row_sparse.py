@@ -1,9 +1,9 @@
-"""Optimisers of item tables that read and write only the rows that a step has touched.
+"""Optimisers of item tables that read and write only the rows touched by a step.
 
-Each takes the sparse gradient of `embedding(..., sparse=True)`, gathers the rows of the table and of its
-state a block at a time, updates them with torch's own kernels and copies them back, so that a step costs as
-much for ten million items as for ten thousand. A row that was not touched stays as it is: its moments do not
-decay, and neither does its weight. A dense gradient touches every row.
+Each takes the sparse gradient of `embedding(..., sparse=True)`, gathers the rows of the table and its state
+one block at a time, updates them with torch's kernels and copies them back, so a step costs the same for ten
+million items as for ten thousand. An untouched row does not change: neither its moments nor its weights
+decay. A dense gradient touches every row.
 """
 
 from abc import ABC, abstractmethod
@@ -16,42 +16,36 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from budgetrec.errors import ArgumentError
-from budgetrec.optimizers.checks import (
-    check_betas,
-    check_epsilon,
-    check_learning_rate,
-    check_momentum,
-    check_weight_decay,
-)
+from budgetrec.optimizers.checks import check_settings
 from budgetrec.optimizers.row_gradients import row_blocks
 
-# Where torch 2.13 has fused kernels for all of Adam, AdamW, SGD and Adagrad.
+# Devices for which torch 2.13 has fused kernels of Adam, AdamW, SGD and Adagrad.
 FUSED_DEVICES = ("cpu", "cuda")
 
 
 class RowSparseOptimizer(torch.optim.Optimizer, ABC):
-    """What the row-sparse optimisers share: gather rows, update them, copy them back."""
+    """Base of the row-sparse optimisers: gather rows, update them, copy them back."""
 
     def __init__(self, tables: Iterable[nn.Parameter], defaults: dict[str, Any]) -> None:
         tables = list(tables)
         for table in tables:
             if table.dim() != 2:
                 raise ArgumentError(
-                    f"a parameter of shape {tuple(table.shape)} is no table of rows; "
-                    "pass tables (items, dim) here and other parameters to an optimiser of torch."
+                    f"a parameter of shape {tuple(table.shape)} is not a table of rows; "
+                    "pass tables (items, dim) here and other parameters to one of torch's optimisers."
                 )
         super().__init__(tables, defaults)
 
     @abstractmethod
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Return the state that a table needs as tensors without memory, of the right shape and type.
+        """Return the state of a table as meta tensors of the right shape and type.
 
-        A state has one row for each row of the table, or is the counter `step`.
+        Each has one row per row of the table, except the counter `step`.
         """
 
     @abstractmethod
     def update_rows(self, rows: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> None:
-        """Update in place the rows of "table" and of its state; `step` counts this step too."""
+        """Update the rows of "table" and of its state in place; `step` already includes this step."""
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -60,10 +54,8 @@ class RowSparseOptimizer(torch.optim.Optimizer, ABC):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every table that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
@@ -91,8 +83,8 @@ class RowSparseOptimizer(torch.optim.Optimizer, ABC):
 class RowSparseSGD(RowSparseOptimizer):
     r"""Gradient descent on the touched rows, $w \leftarrow w - \eta v$ with $v \leftarrow \mu v + g$.
 
-    Without `momentum` ($\mu = 0$) there is no state at all. With it the velocity of a row rests while the row
-    is not touched. `weight_decay` adds its multiple of the touched rows to the gradient.
+    Without `momentum` ($\mu = 0$) there is no state. The velocity of an untouched row does not change.
+    `weight_decay` times the touched rows is added to the gradient.
 
     >>> table = nn.Parameter(torch.ones(3, 2))
     >>> nn.functional.embedding(torch.tensor([1, 1]), table, sparse=True).sum().backward()
@@ -111,13 +103,11 @@ class RowSparseSGD(RowSparseOptimizer):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        check_learning_rate(learning_rate)
-        check_momentum(momentum)
-        check_weight_decay(weight_decay)
+        check_settings(learning_rate=learning_rate, weight_decay=weight_decay, momentum=momentum)
         super().__init__(tables, {"lr": learning_rate, "momentum": momentum, "weight_decay": weight_decay})
 
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Return the velocity, when there is momentum."""
+        """Return the velocity, if there is momentum."""
         if group["momentum"] == 0:
             return {}
         return {"momentum_buffer": torch.empty_like(table, device="meta")}
@@ -141,14 +131,14 @@ class RowSparseSGD(RowSparseOptimizer):
 
 @final
 class LazyAdam(RowSparseOptimizer):
-    r"""Adam on the touched rows: their moments move, those of other rows rest.
+    r"""Adam on the touched rows; the moments of other rows do not change.
 
-    $m \leftarrow \beta_1 m + (1 - \beta_1) g$, $v \leftarrow \beta_2 v + (1 - \beta_2) g^2$ and
-    $w \leftarrow w - \eta \hat m / (\sqrt{\hat v} + \epsilon)$. As in `torch.optim.SparseAdam` the correction
-    $\hat m = m / (1 - \beta_1^t)$ counts all steps of the table, not those of the row.
+    $m \leftarrow \beta_1 m + (1 - \beta_1) g$, $v \leftarrow \beta_2 v + (1 - \beta_2) g^2$ and $w \leftarrow
+    w - \eta \hat m / (\sqrt{\hat v} + \epsilon)$. As in `torch.optim.SparseAdam`, the correction $\hat m = m
+    / (1 - \beta_1^t)$ counts the steps of the whole table, not those of the row.
 
-    `weight_decay` adds its multiple of the touched rows to the gradient, or, when `decoupled_weight_decay`,
-    shrinks them by $1 - \eta \lambda$ as AdamW does.
+    `weight_decay` times the touched rows is added to the gradient or, if `decoupled_weight_decay`, the rows
+    shrink by $1 - \eta \lambda$ as AdamW does.
 
     >>> table = nn.Parameter(torch.ones(2, 1))
     >>> nn.functional.embedding(torch.tensor([1]), table, sparse=True).sum().backward()
@@ -168,10 +158,7 @@ class LazyAdam(RowSparseOptimizer):
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        check_learning_rate(learning_rate)
-        check_betas(betas)
-        check_epsilon(epsilon)
-        check_weight_decay(weight_decay)
+        check_settings(learning_rate=learning_rate, weight_decay=weight_decay, betas=betas, epsilon=epsilon)
         defaults = {"lr": learning_rate, "betas": betas, "eps": epsilon, "weight_decay": weight_decay}
         super().__init__(tables, defaults | {"decoupled_weight_decay": decoupled_weight_decay})
 
@@ -190,7 +177,7 @@ class LazyAdam(RowSparseOptimizer):
             [rows["exp_avg"]],
             [rows["exp_avg_sq"]],
             [],
-            [rows["step"] - 1],  # torch counts up by itself, here once for every block
+            [rows["step"] - 1],  # torch adds 1 itself, once per block
             fused=supports_fused(gradient),
             foreach=False,
             amsgrad=False,
@@ -206,10 +193,10 @@ class LazyAdam(RowSparseOptimizer):
 
 @final
 class RowwiseAdagrad(RowSparseOptimizer):
-    r"""Adagrad with one number a row: $s \leftarrow s + \frac{1}{d} \|g\|^2$, $w \leftarrow w - \eta g / (\sqrt{s} + \epsilon)$.
+    r"""Adagrad with one number per row: $s \leftarrow s + \frac{1}{d} \|g\|^2$, $w \leftarrow w - \eta g / (\sqrt{s} + \epsilon)$.
 
-    The state is $1 / d$ of the table's size. The rule is that of fbgemm's exact row-wise Adagrad.
-    `weight_decay` adds its multiple of the touched rows to the gradient.
+    The state is $1 / d$ the size of the table. The update is that of fbgemm's exact row-wise Adagrad.
+    `weight_decay` times the touched rows is added to the gradient.
 
     >>> table = nn.Parameter(torch.zeros(2, 2))
     >>> table.grad = torch.sparse_coo_tensor([[1]], [[1.0, 7.0]], (2, 2), check_invariants=True)
@@ -227,17 +214,15 @@ class RowwiseAdagrad(RowSparseOptimizer):
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        check_learning_rate(learning_rate)
-        check_epsilon(epsilon)
-        check_weight_decay(weight_decay)
+        check_settings(learning_rate=learning_rate, weight_decay=weight_decay, epsilon=epsilon)
         super().__init__(tables, {"lr": learning_rate, "eps": epsilon, "weight_decay": weight_decay})
 
     def state_like(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Return one number a row."""
+        """Return one number per row."""
         return {"sum": torch.empty(table.shape[0], dtype=table.dtype, device="meta")}
 
     def update_rows(self, rows: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> None:
-        """Update with three passes over the rows."""
+        """Update in three passes over the rows."""
         if group["weight_decay"]:
             gradient = gradient.add(rows["table"], alpha=group["weight_decay"])
         rows["sum"] += torch.linalg.vector_norm(gradient, dim=1).square_().div_(gradient.shape[1])
@@ -246,5 +231,5 @@ class RowwiseAdagrad(RowSparseOptimizer):
 
 
 def supports_fused(tensor: Tensor) -> bool:
-    """Say whether torch can update this tensor with one kernel."""
+    """Return whether torch has a fused kernel for this tensor."""
     return tensor.device.type in FUSED_DEVICES and tensor.is_floating_point()

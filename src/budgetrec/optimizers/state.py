@@ -1,6 +1,6 @@
-"""The state of optimisers as named tensors, for a checkpoint that continues to the bit.
+"""Optimiser state as named tensors, for checkpoints that resume bit for bit.
 
-The settings of an optimiser are not part of it: they come from the configuration that built it.
+The settings of an optimiser are not included: they come from the configuration that built it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ def optimizer_tensors(
 ) -> dict[str, Tensor]:
     """Return all state under keys such as `optimizer.0.exp_avg.<parameter name>`.
 
-    The tensors are the optimisers' own, not copies: write them before the next step. A parameter that has not
-    been stepped yet is given the zeros that it would start from.
+    The tensors are the optimisers' own, not copies: write them before the next step. The state of a parameter
+    that has not been updated yet is zero, as at the start.
 
     >>> weight = nn.Parameter(torch.ones(2))
     >>> sorted(optimizer_tensors([Adam([weight])], {weight: "norm.weight"}))
@@ -38,11 +38,11 @@ def optimizer_tensors(
 def load_optimizer_tensors(
     optimizers: Sequence[Optimizer], names: Mapping[nn.Parameter, str], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Restore what `optimizer_tensors` gave into fresh optimisers; nothing changes unless all of it fits.
+    """Restore the tensors of `optimizer_tensors` into new optimisers; nothing changes unless all of them fit.
 
-    `tensors` may hold other keys too, such as the weights, as long as they do not start with "optimizer.".
+    `tensors` may have other keys too, such as the weights, unless they start with "optimizer.".
     """
-    advice = "resume with the model and the optimiser that it was saved with, or start anew."
+    advice = "resume with the model and optimiser that saved it, or start a new run."
     restored: list[tuple[Optimizer, nn.Parameter, str, Tensor]] = []
     expected = set()
     for key, optimizer, parameter, name, like, device in _slots(optimizers, names):
@@ -51,8 +51,8 @@ def load_optimizer_tensors(
         found = tensors[key]
         if found.shape != like.shape or found.dtype != like.dtype:
             raise DataError(
-                f"the checkpoint does not fit: {key!r} is {tuple(found.shape)} {found.dtype} there and "
-                f"{tuple(like.shape)} {like.dtype} here; {advice}"
+                f"the checkpoint does not fit: {key!r} is {tuple(found.shape)} {found.dtype}, not "
+                f"{tuple(like.shape)} {like.dtype}; {advice}"
             )
         expected.add(key)
         restored.append((optimizer, parameter, name, found.detach().to(device, copy=True)))
@@ -60,7 +60,7 @@ def load_optimizer_tensors(
     if unexpected:
         raise DataError(
             f"the checkpoint does not fit: it has {len(unexpected)} tensors that these optimisers do not "
-            f"know, such as {unexpected[0]!r}; {advice}"
+            f"have, such as {unexpected[0]!r}; {advice}"
         )
     for optimizer, parameter, name, tensor in restored:
         optimizer.state[parameter][name] = tensor
@@ -74,30 +74,30 @@ def _slots(
             for parameter in group["params"]:
                 if parameter not in names:
                     raise ArgumentError(
-                        f"optimizer {number} has a parameter of shape {tuple(parameter.shape)} and no name; "
-                        "pass the names of all parameters, as model.named_parameters() gives them."
+                        f"optimizer {number} has a parameter of shape {tuple(parameter.shape)} "
+                        "without a name; pass the names of all parameters, as in model.named_parameters()."
                     )
                 for name, like in _state_like(optimizer, parameter, group).items():
                     key = f"{PREFIX}{number}.{name}.{names[parameter]}"
-                    # torch keeps counters on the processor unless a fused kernel reads them.
+                    # torch keeps counters on the CPU unless a fused kernel reads them.
                     on_cpu = name == "step" and not group.get("fused", True)
                     device = torch.device("cpu") if on_cpu else parameter.device
                     yield key, optimizer, parameter, name, like, device
 
 
 def _state_like(optimizer: Optimizer, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
-    """Return shapes and types of the state, which torch makes only at the first step, without its memory."""
+    """Return the state as meta tensors: torch allocates it only at the first step."""
     if isinstance(optimizer, RowSparseOptimizer):
         return optimizer.state_like(parameter, group)
     like = torch.empty_like(parameter, device="meta")
     step = torch.empty((), dtype=torch.float32, device="meta")
-    if isinstance(optimizer, Adam) and not group["amsgrad"]:  # AdamW too, which is an Adam
+    if isinstance(optimizer, Adam) and not group["amsgrad"]:  # AdamW is an Adam too
         return {"step": step, "exp_avg": like, "exp_avg_sq": like}
     if isinstance(optimizer, Adagrad):
         return {"step": step, "sum": like}
     if isinstance(optimizer, SGD) and group["dampening"] == 0:
-        # With dampening, torch's first step is not one from a velocity of zero.
+        # With dampening, torch's first step does not start from a velocity of zero.
         return {"momentum_buffer": like} if group["momentum"] else {}
     raise ArgumentError(
-        f"the state of {type(optimizer).__name__} cannot be saved; use what make_optimizers builds."
+        f"the state of {type(optimizer).__name__} cannot be saved; build optimisers with make_optimizers."
     )

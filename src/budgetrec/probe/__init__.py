@@ -1,4 +1,4 @@
-"""The noise probe: what a model's gradient noise is made of, measured in seconds (docs/probe.md)."""
+"""The noise probe: measures the sources of a model's gradient noise within seconds (docs/probe.md)."""
 
 from budgetrec.probe.measure import NoiseProbe, measure_noise
 

@@ -1,10 +1,10 @@
-"""The catalogue as a probe sees it: all classes, or a uniform sample of them, a block at a time.
+"""The classes that a probe uses: the whole catalogue or a sample of it, in blocks.
 
-Of more than `max_classes` items, the classes of the targets are taken all, and a quarter of `max_classes`
-are those that a few of the targets find heaviest: a few classes carry much of the noise, and a sample would
-mostly miss them. Of the others a uniform sample is taken, and each stands for as many as were left out, so
-that every sum over the catalogue stays unbiased. The sample is cut into folds, and leaving out one after the
-other tells what the sampling costs.
+If there are more than `max_classes` items, all classes of the targets are kept, and the heaviest classes of a
+few targets fill a quarter of `max_classes`: a few classes carry much of the noise, and a sample would mostly
+miss them. The other classes are sampled uniformly and weighted by the inverse sampling rate, so that every
+sum over the catalogue is unbiased. The sample is cut into folds, and leaving them out in turn measures the
+sampling error.
 """
 
 import math
@@ -24,14 +24,14 @@ from budgetrec.samplers.contract import check_log_q
 from budgetrec.samplers.uniform import distinct_targets, draw_distinct, step_over
 
 NUM_FOLDS = 8  # of sampled classes, left out in turn
-_NUM_PILOTS = 64  # targets that say which classes are heavy
-_HEAVY_SHARE = 0.25  # of the classes looked at
-_BLOCK_BYTES = 8 * 2**20  # of one block of probabilities: what stays in the cache is twice as fast
+_NUM_PILOTS = 64  # targets that decide which classes are heavy
+_HEAVY_SHARE = 0.25  # of the classes used
+_BLOCK_BYTES = 8 * 2**20  # of one block of probabilities: twice as fast while it fits the cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Classes that follow each other: their vectors, 1/q, and for how many each of them stands."""
+    """Consecutive classes: their vectors, 1/q, and the weight of each in sums over the catalogue."""
 
     start: int
     fold: int
@@ -41,16 +41,16 @@ class Block:
 
     @property
     def stop(self) -> int:
-        """Where the next block starts."""
+        """The start of the next block."""
         return self.start + len(self.vectors)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """The classes a probe looks at.
+    """The classes that a probe uses.
 
-    `columns` (N,) is the place of each target's class among them. With `ids`, the first `num_certain` stand
-    for themselves and the others for `weight` classes each; without, all stand for themselves.
+    `columns` (N,) is the position of each target's class among them. If `ids` is None, all classes are used.
+    Otherwise the first `num_certain` have weight 1 and the others have `weight`.
     """
 
     table: Tensor  # (K, d)
@@ -70,7 +70,7 @@ class Catalogue:
         max_classes: int,
         generator: torch.Generator,
     ) -> "Catalogue":
-        """Choose the classes to look at: all, or `max_classes` of them."""
+        """Choose the classes to use: all, or `max_classes` of them."""
         num_items, targets = len(table), sample.targets
         if log_q is not None:
             log_q = check_log_q(log_q, num_items).to(table.device, torch.float64)
@@ -84,7 +84,7 @@ class Catalogue:
         others = max_classes - num_certain
         if others < NUM_FOLDS * NUM_FOLDS:
             raise ArgumentError(
-                f"max_classes is {max_classes}, of which targets and heavy classes take {num_certain}; "
+                f"max_classes is {max_classes}, and targets and heavy classes take {num_certain}; "
                 f"pass at least {2 * (num_certain + NUM_FOLDS * NUM_FOLDS)}."
             )
         size = torch.tensor([num_items - num_certain], device=generator.device)
@@ -92,7 +92,7 @@ class Catalogue:
         certain = distinct[0, :num_certain]
         ids = torch.cat([certain, step_over(distinct, ranks)[0]])
         weight = (num_items - num_certain) / others
-        if log_q is not None:  # what is looked at must be a proposal too
+        if log_q is not None:  # the proposal must sum to 1 over the weighted sample too
             drawn = log_q[ids].exp()
             total = drawn[:num_certain].sum() + weight * drawn[num_certain:].sum()
             log_q = log_q - total.log()
@@ -107,22 +107,22 @@ class Catalogue:
 
     @property
     def num_items(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return len(self.table)
 
     @property
     def num_classes(self) -> int:
-        """How many of them are looked at."""
+        """The number of classes used."""
         return len(self.table) if self.ids is None else len(self.ids)
 
     @property
     def num_folds(self) -> int:
-        """How many parts sums are kept by: one, or the certain classes and the folds of the others."""
+        """The number of parts of each sum: one, or the certain classes and the folds of the others."""
         return 1 if self.ids is None else 1 + NUM_FOLDS
 
     @cached_property
     def q(self) -> NDArray[np.float64]:
-        """The proposal of each class looked at, (classes,)."""
+        """The proposal of each class used, (classes,)."""
         if self.log_q is None:
             return np.full(self.num_classes, 1 / self.num_items)
         chosen = self.log_q if self.ids is None else self.log_q[self.ids]
@@ -131,7 +131,7 @@ class Catalogue:
 
     @cached_property
     def class_weights(self) -> NDArray[np.float64] | None:
-        """How many classes each class looked at stands for, (classes,), None when that is one each."""
+        """The weight of each class used, (classes,), or None if all are 1."""
         if self.ids is None:
             return None
         weights = np.full(self.num_classes, self.weight)
@@ -140,11 +140,11 @@ class Catalogue:
 
     @cached_property
     def vectors(self) -> Tensor:
-        """The vectors of the classes looked at, (classes, d): the table, or a copy of the rows, made once."""
+        """The vectors of the classes used, (classes, d): the table, or one copy of its rows."""
         return self.table if self.ids is None else self.table[self.ids]
 
     def blocks(self, num_rows: int) -> Iterator[Block]:
-        """Return the classes in blocks, so that (num_rows, width) probabilities have a bounded size."""
+        """Yield the classes in blocks, which bound the size of (num_rows, width) probabilities."""
         most = max(64, _BLOCK_BYTES // (4 * num_rows))
         bounds = [0, self.num_classes]
         if self.ids is not None:
@@ -157,19 +157,13 @@ class Catalogue:
                 inverse_q = None
                 if self.log_q is not None:
                     inverse_q = torch.from_numpy(1 / self.q[chosen]).float().to(self.table.device)
-                yield Block(
-                    start=start,
-                    fold=fold,
-                    vectors=self.vectors[chosen].float(),
-                    inverse_q=inverse_q,
-                    weight=weight,
-                )
+                vectors = self.vectors[chosen].float()
+                yield Block(start=start, fold=fold, vectors=vectors, inverse_q=inverse_q, weight=weight)
 
     def log_partitions(self, states: Tensor) -> Tensor:
         """Return log sum_j e^(x . w_j) of each state over each fold, (folds, N) in double precision."""
-        totals = torch.full(
-            (self.num_folds, len(states)), -math.inf, dtype=torch.float64, device=states.device
-        )
+        shape = (self.num_folds, len(states))
+        totals = torch.full(shape, -math.inf, dtype=torch.float64, device=states.device)
         for block in self.blocks(len(states)):
             logits = states @ block.vectors.T
             peak = logits.amax(1)
@@ -178,7 +172,7 @@ class Catalogue:
         return totals
 
     def _heaviest(self, states: Tensor, count: int) -> Tensor:
-        """Return the classes with the largest share in the class noise of some states."""
+        """Return the classes with the largest contribution to the class noise of some states."""
         log_z = self.log_partitions(states).logsumexp(0).float()[:, None]
         shares = torch.cat(
             [
@@ -190,7 +184,7 @@ class Catalogue:
         return shares.topk(count).indices
 
     def log_softmax(self, states: Tensor, log_z: Tensor) -> Tensor:
-        """Return log p of a few states over all classes looked at, (n, classes); `log_z` is (n,)."""
+        """Return log p of a few states over all classes used, (n, classes); `log_z` is (n,)."""
         whole = states.new_empty(len(states), self.num_classes)
         shift = log_z.float()[:, None]
         for block in self.blocks(len(states)):

@@ -1,7 +1,7 @@
-r"""The class noise measured directly: draw negatives for the probe's own targets and look at the errors.
+r"""Class noise measured directly, by drawing negatives for the probe's own targets.
 
-All targets meet one set of $k$ negatives. With $\epsilon_t = p''_t - p_t$, the squared norm of
-$\sum_t w_t \epsilon_t x_t^\top$, less what pairs of one sequence add to it, measures $V_p(k)$, those pairs
+All targets share one set of $k$ negatives. With $\epsilon_t = p''_t - p_t$, the squared norm of
+$\sum_t w_t \epsilon_t x_t^\top$, minus the part from pairs of one sequence, measures $V_p(k)$, those pairs
 measure $V_s(k)$, and the targets alone $V_x(k)$. Errors are dense, but outside of the drawn classes and the
 positives they are $-p$, whose products are known.
 """
@@ -29,7 +29,7 @@ _NUM_REPEATS = 48
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The class noise of one kind of pair at one k: as drawn, with its standard error, and by the law.
+    """The class noise of one kind of pair at one k: as measured, with its standard error, and by the law.
 
     `part` names the curve of `NoiseConstants`: pairs that share negatives between sequences (`shared_class`)
     or within one (`sequence_class`), or a target alone (`target_class`).
@@ -43,7 +43,7 @@ class Check:
 
     @property
     def relative_error(self) -> float:
-        """How far the law is above what was measured, as a share of it."""
+        """How far the law is above the measurement, relative to it."""
         return self.law / self.measured - 1 if self.measured else math.inf
 
 
@@ -56,7 +56,7 @@ def check_law(
     num_negatives: tuple[int, ...] = CHECKED,
     num_repeats: int = _NUM_REPEATS,
 ) -> tuple[Check, ...]:
-    """Measure every part of the class noise at every k of `num_negatives` and set the law beside it."""
+    """Measure each part of the class noise at each k of `num_negatives`, and compare it with the law."""
     simulation = _Simulation(products, catalogue)
     checks = []
     for k in num_negatives:
@@ -64,21 +64,16 @@ def check_law(
         for column, part in enumerate(PARTS):
             if part == "sequence_class" and not simulation.has_siblings:
                 continue
-            checks.append(
-                Check(
-                    part=part,
-                    num_negatives=k,
-                    measured=float(noise[:, column].mean()),
-                    standard_error=float(noise[:, column].std(ddof=1) / math.sqrt(num_repeats)),
-                    law=float(getattr(constants, part)(k)),
-                )
-            )
+            measured = float(noise[:, column].mean())
+            error = float(noise[:, column].std(ddof=1) / math.sqrt(num_repeats))
+            law = float(getattr(constants, part)(k))
+            checks.append(Check(part=part, num_negatives=k, measured=measured, standard_error=error, law=law))
     return tuple(checks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Set:
-    """The targets of all sequences of one size, and what no draw changes about them."""
+    """The targets of all sequences of one size, with everything that does not depend on the draw."""
 
     weights: Floats  # (count,), of a target
     pair_weights: Floats  # (count,)
@@ -106,7 +101,7 @@ class _Simulation:
         self._num_pairs = lengths.sum() ** 2 - np.square(lengths).sum()
         self._num_siblings = len(lengths) * lengths.mean() * (lengths.mean() - 1)
         self.has_siblings = bool(self._num_siblings > 0)
-        # The positives' classes, and what all targets' softmaxes put there: sum_t w_t p_tj x_t.
+        # The positives' classes, and the sum over all targets there: sum_t w_t p_tj x_t.
         self._classes, self._place = torch.unique(sample.targets, return_inverse=True)
         self._mass = torch.cat(
             [self._softmax(part).T @ self._weighted for part in torch.split(self._classes, 1024)]
@@ -132,7 +127,7 @@ class _Simulation:
         )
 
     def draw(self, k: int, generator: torch.Generator) -> Floats:
-        """Draw one set of k negatives; give what it says of V_p, V_s and V_x."""
+        """Draw one set of k negatives; return its estimates of V_p, V_s and V_x."""
         sample = self._sample
         ids, times = torch.unique(self._negatives(k, generator), return_counts=True)
         p = self._softmax(ids)
@@ -149,21 +144,15 @@ class _Simulation:
             inside += float(each.weights**2 @ pairs)
             siblings += float(each.pair_weights @ (pairs - diagonal))
             alone += float(each.weights @ diagonal)
-        return np.array(
-            [
-                (whole - inside) / self._num_pairs,
-                siblings / self._num_siblings if self.has_siblings else 0.0,
-                alone / sample.lengths.sum(),
-            ]
-        )
+        in_sequence = siblings / self._num_siblings if self.has_siblings else 0.0
+        return np.array([(whole - inside) / self._num_pairs, in_sequence, alone / sample.lengths.sum()])
 
     def _negatives(self, k: int, generator: torch.Generator) -> Tensor:
-        if self._alias is not None:
-            drawn = self._alias.draw((k,), generator)
+        if self._alias is None:
+            count, device = self._catalogue.num_items, generator.device
+            drawn = torch.randint(count, (k,), generator=generator, device=device)
         else:
-            drawn = torch.randint(
-                self._catalogue.num_items, (k,), generator=generator, device=generator.device
-            )
+            drawn = self._alias.draw((k,), generator)
         return drawn.to(self._sample.states.device)
 
     def _softmax(self, ids: Tensor) -> Tensor:
@@ -179,19 +168,19 @@ class _Simulation:
         """Return the squared norm of the sum over all targets."""
         mass = p.T @ self._weighted
         found = drawn.T @ self._weighted  # sum of p'' where drawn
-        # A drawn class that is a positive of any target is counted with the positives.
+        # A drawn class that is the positive of any target counts among the positives.
         place = torch.searchsorted(self._classes, ids).clamp_(max=len(self._classes) - 1)
         both = self._classes[place] == ids
         positives = torch.zeros_like(self._mass).index_add_(0, self._place, self._weighted * at_own[:, None])
         positives.index_add_(0, place[both], found[both])
-        elsewhere = self._drawn_to - _square(self._mass) - _square(mass[~both])  # there the error is -p
+        elsewhere = self._drawn_to - _square(self._mass) - _square(mass[~both])  # the error there is -p
         return _square(positives - self._mass) + _square(found[~both] - mass[~both]) + elsewhere
 
     def _within(self, own: _Set, ids: Tensor, p: Tensor, drawn: Tensor, at_own: Tensor) -> Floats:
-        """Return the products of every two targets of each sequence, times x . x'."""
+        """Return the products of all pairs of targets of each sequence, times x . x'."""
         count = len(ids)
-        # A positive's column is that of the drawn class, or one that is shared by all targets of the sequence
-        # with the same positive.
+        # The column of a positive is that of the drawn class, or else one shared by all targets of the
+        # sequence with the same positive.
         column = torch.searchsorted(ids, own.targets).clamp_(max=count - 1)
         column = torch.where(ids[column] == own.targets, column, count + own.first)
         used = torch.zeros_like(own.targets, dtype=torch.bool).scatter_(1, own.first, column >= count)

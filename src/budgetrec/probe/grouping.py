@@ -1,11 +1,11 @@
-r"""A catalogue of a thousand kinds of classes in place of millions of classes, for the moments at finite k.
+r"""Merge millions of classes into a thousand kinds, for the moments at finite k.
 
 The exact moments (docs/theory.md, T10, T11) are sums over classes of smooth functions of $r_j = p_j / q_j$.
-Classes that fall into the same cell of a scale of $\log r_j$ (for two targets: of both) are replaced by as
-many equal classes with the cell's mean $r$. The second moment of $r$, which the class noise follows, loses a
-share of about the squared width of a cell over 12, and nothing where a class is alone, as heavy ones mostly
-are. Light classes ($r < 1$) count by where they lie against $k p_y$, on a logarithmic scale and smoothly, so
-cells get wider there.
+Classes in the same cell of a scale of $\log r_j$ (for two targets, of both scales) are replaced by the same
+number of equal classes with the cell's mean $r$. The second moment of $r$, which determines the class noise,
+loses a share of about the squared width of a cell over 12, and nothing where a class is alone in its cell, as
+heavy ones mostly are. The effect of light classes ($r < 1$) varies smoothly with $\log r_j$, so their cells
+are wider.
 """
 
 import math
@@ -22,14 +22,14 @@ from budgetrec.theory.moments import Target
 Floats = NDArray[np.float64]
 
 _WIDTHS = {1: 0.06, 2: 0.2}  # of a cell of heavy classes, for one target and for two
-_LIGHT = 3.0  # times wider are those of the lightest
+_LIGHT = 3.0  # the cells of the lightest classes are this many times wider
 _BETWEEN = 0.2  # the r at which cells are half as dense
-_LEAST_LOG = -14.0  # of r: whatever is lighter never matters
+_LEAST_LOG = -14.0  # of r: lighter classes never matter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kinds:
-    """Kinds of classes as one or two targets see them, and how many classes there are of each."""
+    """The kinds of classes of one or two targets, and the number of classes of each kind."""
 
     targets: tuple[Target, ...]
     q: Floats
@@ -39,10 +39,9 @@ class Kinds:
 def merge_classes(
     log_p: Tensor, positives: tuple[int, ...], catalogue: Catalogue, *, width: float | None = None
 ) -> Kinds:
-    """Merge the classes of softmaxes (1 or 2 targets, classes), given in logs, whose own are at `positives`.
+    """Merge the classes of log-softmaxes (1 or 2 targets, classes) with positives at `positives`.
 
-    The positives stay kinds of their own. A kind of $c$ classes keeps the sums of $q$, $q^2$ and $p$ over
-    what it stands for.
+    Each positive remains a kind of its own. A kind keeps the sums of $q$, $q^2$ and $p$ over its classes.
     """
     bins = _scale(log_p, catalogue, width or _WIDTHS[len(log_p)])
     cells = bins[0] if len(bins) == 1 else bins[0] * (int(bins[1].max()) + 1) + bins[1]
@@ -64,20 +63,20 @@ def merge_classes(
     targets = []
     for each, positive in zip(log_p.exp().cpu().numpy(), positives, strict=True):
         mass = sum_by(cells, each if many is None else each * many, size)[kept]
-        mass /= mass.sum()  # exactly a softmax, which single precision is not
+        mass /= mass.sum()  # sums to 1, unlike in single precision
         place = int(places[last + 1 + own.index(positive)])
         targets.append(Target.of(mass / counts, total / counts, place))
     return Kinds(targets=tuple(targets), q=total / counts, counts=counts)
 
 
 def _scale(log_p: Tensor, catalogue: Catalogue, width: float) -> NDArray[np.int64]:
-    """Return the cell of each class on the scale of each target, (targets, classes) from 0 on."""
+    """Return the cell, from 0, of each class on the scale of each target, (targets, classes)."""
     log_q: Tensor | float = -math.log(catalogue.num_items)
     if catalogue.log_q is not None:
         log_q = catalogue.log_q if catalogue.ids is None else catalogue.log_q[catalogue.ids]
         log_q = log_q.to(log_p.dtype)
     log_r = (log_p - log_q).clamp_(min=_LEAST_LOG)
-    # Cells are dense by 1 / (light width) + (1 / width - 1 / (light width)) r / (r + between).
+    # The density of cells is 1 / (light width) + (1 / width - 1 / (light width)) r / (r + between).
     dense = (log_r.exp() / _BETWEEN).log1p_().mul_(1 - 1 / _LIGHT)
     cells = (log_r - _LEAST_LOG).mul_(1 / _LIGHT).add_(dense).mul_(1 / width)
     bins: NDArray[np.int64] = cells.long().cpu().numpy()

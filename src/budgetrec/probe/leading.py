@@ -1,15 +1,15 @@
-r"""The leading constants of the noise law with their errors, from the sums of one pass over the catalogue.
+r"""The leading constants of the noise law and their errors, from the sums of one pass over the catalogue.
 
-A step of $n$ sequences with $T_s$ targets each divides by $T = \sum_s T_s$, so with
-$V_s = \sum_{t \in s} (p_t - y_t) x_t^\top$ and $\bar T = E\,T_s$ the example noise of one sequence is that
-of a ratio of means, $C_y = E\|V_s - T_s \nabla F\|^2 / \bar T^2$. Everything is an average over pairs of
-distinct targets (U-statistics): what a target or a sequence makes with itself is taken out of sums over all
-pairs.
+A step of $n$ sequences with $T_s$ targets each divides by $T = \sum_s T_s$, so with $V_s = \sum_{t \in s}
+(p_t - y_t) x_t^\top$ and $\bar T = E\,T_s$ the example noise of one sequence is that of a ratio of means,
+$C_y = E\|V_s - T_s \nabla F\|^2 / \bar T^2$. All are averages over pairs of distinct targets (U-statistics):
+the products of a target or a sequence with itself are subtracted from the sums over all pairs.
 
-Errors are jackknifed: each of 16 groups of sequences is left out in turn, and of a sampled catalogue each of
-8 folds of classes.
+Errors come from the jackknife: each of 16 groups of sequences is left out in turn and, if the catalogue is
+sampled, each of 8 folds of classes.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,23 +23,23 @@ from budgetrec.probe.sample import TargetSample, sum_by
 Floats = NDArray[np.float64]
 
 _LEVEL = 0.95
-CONSTANTS = (
-    "example_sequence",
-    "example_target",
-    "gradient",
-    "shared_class",
-    "sequence_class",
-    "target_class",
-    "rho",
-    "mean_targets",
-)
+CONSTANTS = {  # every leading constant by its name, with its title
+    "example_sequence": "example noise, per sequence C_y",
+    "example_target": "example noise, per target   C_y",
+    "gradient": "true gradient         ||grad F||^2",
+    "shared_class": "class noise, shared         C_p",
+    "sequence_class": "class noise, in a sequence  C_p",
+    "target_class": "class noise, per target     C_x",
+    "rho": "catalogue / likely classes  rho",
+    "mean_targets": "targets per sequence",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A constant and where it lies with 95% confidence.
+    """A constant with its 95% confidence interval.
 
-    `error` is its standard error, of which `class_error` comes from looking at a sample of the classes only.
+    `error` is its standard error; `class_error` is the part of it due to sampling classes.
     """
 
     value: float
@@ -50,19 +50,19 @@ class Estimate:
 
     @property
     def relative_error(self) -> float:
-        """The standard error as a share of the value."""
+        """The standard error relative to the value."""
         return self.error / abs(self.value) if self.value else 0.0
 
 
 @dataclass(frozen=True)
 class GroupSums:
-    """Sums over sequences by group (groups,), and over pairs of sequences by two groups (groups, groups)."""
+    """Sums over sequences by group (groups,), and over pairs of sequences by both groups (groups, groups)."""
 
     own: dict[str, Floats]
     between: dict[str, Floats]
 
     def without(self, group: int) -> "GroupSums":
-        """Leave a group out."""
+        """Return the sums without a group."""
         keep = np.arange(len(self.own["sequences"])) != group
         return GroupSums(
             {name: values[keep] for name, values in self.own.items()},
@@ -70,14 +70,14 @@ class GroupSums:
         )
 
     def constants(self) -> dict[str, float]:
-        """Turn sums into the leading constants."""
+        """Return the leading constants."""
         own = {name: float(values.sum()) for name, values in self.own.items()}
         between = {name: float(values.sum()) for name, values in self.between.items()}
         count, mean = own["sequences"], own["targets"] / own["sequences"]
         gradient = between["gradient"] / between["pairs"]
         curvature = between["curvature"] / between["core_pairs"]
         pairs_of_one = mean * (mean - 1)
-        # E||V - T grad F||^2 / mean^2, multiplied out.
+        # E||V - T grad F||^2 / mean^2, expanded.
         example_sequence = (
             own["example_sequence"] / count
             - 2 * between["lengthwise"] / between["sequence_pairs"] / mean
@@ -106,21 +106,16 @@ def measure_leading(products: Products, catalogue: Catalogue) -> dict[str, Estim
     estimates = {}
     for name, value in values.items():
         spread = jackknife_error(np.array([each[name] for each in left_out])) if left_out else np.inf
-        error = float(np.hypot(spread, class_errors[name]))
-        estimates[name] = Estimate(
-            value=value,
-            low=value - reach * error,
-            high=value + reach * error,
-            error=error,
-            class_error=class_errors[name],
-        )
+        error, own = float(np.hypot(spread, class_errors[name])), class_errors[name]
+        low, high = value - reach * error, value + reach * error
+        estimates[name] = Estimate(value=value, low=low, high=high, error=error, class_error=own)
     return estimates
 
 
 def jackknife_error(values: Floats) -> float:
-    """Return the standard error from what an estimate is with each of m parts left out.
+    """Return the standard error of an estimate from its values with each of m parts left out.
 
-    The mean of 1, 2 and 6 is 3 with a standard error of sqrt(7/3); without each it is 4, 3.5 and 1.5:
+    The mean of 1, 2 and 6 is 3 with a standard error of sqrt(7/3); without each of them it is 4, 3.5 and 1.5:
 
     >>> round(jackknife_error(np.array([4.0, 3.5, 1.5])) ** 2 * 3, 12)
     7.0
@@ -130,16 +125,14 @@ def jackknife_error(values: Floats) -> float:
 
 
 def sum_groups(products: Products, *, without: int | None = None) -> GroupSums:
-    """Add up targets and pairs of one sequence by group, and take those out of the sums over all pairs.
+    """Sum targets and pairs of one sequence by group, and subtract the latter from the sums over all pairs.
 
-    Without a fold of the classes, only what is looked at pair by pair is known: sums over pairs of different
+    Without a fold of classes, only sums over individual pairs are known: sums over pairs of different
     sequences are then those of the core.
     """
     sample = products.sample
     count = sample.num_groups
-    names = ("example_sequence", "example_target", "sequence_class", "target_class", "rho")
-    own = {name: np.zeros(count) for name in names}
-    inside = {name: np.zeros(count) for name in ("shared", "gradient", "lengthwise")}
+    own: defaultdict[str, Floats] = defaultdict(lambda: np.zeros(count))
     for slab in sample.slabs():
         pairs = products.slab_products(slab, without=without)
         group = sample.groups[slab.sequences]
@@ -153,16 +146,13 @@ def sum_groups(products: Products, *, without: int | None = None) -> GroupSums:
             "target_class": weight * own_class,
             "sequence_class": pair_weight * (class_noise - own_class),
             "rho": weight * pairs.rho.sum(1),
-        }
-        for name, values in found.items():
-            own[name] += sum_by(group, values, count)
-        repeated = {
             "shared": weight**2 * (class_noise - pairs.curvature.sum((1, 2))),
             "gradient": weight**2 * example,
             "lengthwise": length * weight**2 * example,
         }
-        for name, values in repeated.items():
-            inside[name] += sum_by(group, values, count)
+        for name, values in found.items():
+            own[name] += sum_by(group, values, count)
+    inside = {name: np.diag(own.pop(name)) for name in ("shared", "gradient", "lengthwise")}
     lengths = sample.lengths.astype(np.float64)
     own["sequences"] = sum_by(sample.groups, None, count)
     own["targets"] = sum_by(sample.groups, lengths, count)
@@ -170,17 +160,17 @@ def sum_groups(products: Products, *, without: int | None = None) -> GroupSums:
     between = _core_sums(products, products.core_products(without=without))
     if without is None:
         between |= {
-            "shared": products.shared - np.diag(inside["shared"]),
-            "gradient": products.gradient - np.diag(inside["gradient"]),
-            "lengthwise": products.lengthwise - np.diag(inside["lengthwise"]),
+            "shared": products.shared - inside["shared"],
+            "gradient": products.gradient - inside["gradient"],
+            "lengthwise": products.lengthwise - inside["lengthwise"],
             "pairs": np.outer(own["targets"], own["targets"]) - np.diag(own["squared_lengths"]),
             "sequence_pairs": np.outer(own["sequences"], own["sequences"]) - np.diag(own["sequences"]),
         }
-    return GroupSums(own, between)
+    return GroupSums(dict(own), between)
 
 
 def core_weights(sample: TargetSample, rows: NDArray[np.int64]) -> Floats:
-    """Return how much each pair of targets of the core counts, (M, M): 0 for two of one sequence."""
+    """Return the weight of each pair of targets of the core, (M, M): 0 within a sequence."""
     owners = sample.sequences[rows]
     weights = sample.lengths[owners] / np.bincount(owners)[owners]
     apart: Floats = np.outer(weights, weights) * (owners[:, None] != owners[None, :])
@@ -188,7 +178,7 @@ def core_weights(sample: TargetSample, rows: NDArray[np.int64]) -> Floats:
 
 
 def _core_sums(products: Products, pairs: PairProducts) -> dict[str, Floats]:
-    """Sum over pairs of the core that are of different sequences, by group."""
+    """Return sums over pairs of the core from different sequences, by group."""
     sample = products.sample
     weights = core_weights(sample, products.core)
     owners = sample.sequences[products.core]
@@ -212,16 +202,15 @@ def _core_sums(products: Products, pairs: PairProducts) -> dict[str, Floats]:
 
 
 def _class_errors(products: Products, catalogue: Catalogue, values: dict[str, float]) -> dict[str, float]:
-    """Return the standard errors that sampling the classes adds, none where all were looked at.
+    """Return the standard errors due to sampling classes, 0 if all classes are used.
 
-    Constants of different sequences are known without a fold from the core alone: the error of the core's
-    constant, as a share of it, is taken for that of all.
+    Without a fold, constants of different sequences are known only for the core; the relative error of the
+    core's constant is used for all.
     """
     if catalogue.ids is None:
         return dict.fromkeys(values, 0.0)
-    share_seen = (catalogue.num_classes - catalogue.num_certain) / (
-        catalogue.num_items - catalogue.num_certain
-    )
+    certain = catalogue.num_certain
+    share_seen = (catalogue.num_classes - certain) / (catalogue.num_items - certain)
     whole = GroupSums(sum_groups(products).own, _core_sums(products, products.core_products())).constants()
     folds = [sum_groups(products, without=1 + fold).constants() for fold in range(NUM_FOLDS)]
     errors = {}

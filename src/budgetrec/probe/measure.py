@@ -1,4 +1,4 @@
-"""Measure the gradient noise of a model on its data, for the noise law to predict that of every (n, k, G)."""
+"""Measure the gradient noise of a model on its data, so the noise law can predict it for any (n, k, G)."""
 
 import math
 from collections.abc import Callable
@@ -21,27 +21,16 @@ from budgetrec.probe.sample import TargetSample, draw_targets
 from budgetrec.ranking.histories import evaluating
 from budgetrec.theory.noise import NoiseConstants
 
-_TITLES = {
-    "example_sequence": "example noise, a sequence   C_y",
-    "example_target": "example noise, a target     C_y",
-    "gradient": "true gradient         ||grad F||^2",
-    "shared_class": "class noise, shared         C_p",
-    "sequence_class": "class noise, in a sequence  C_p",
-    "target_class": "class noise, a target       C_x",
-    "rho": "catalogue / likely classes  rho",
-    "mean_targets": "targets a sequence",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseProbe:
-    r"""What the noise law needs to know of a model and its data, and how well it is known.
+    r"""The constants of the noise law for a model and its data, with their uncertainty.
 
-    `constants` goes into `predict_noise`, with `num_targets` as `mean_targets` times the batch size. The
-    estimates are its leading orders: `example_sequence` and `example_target` are C_y counted by sequences and
+    Pass `constants` to `predict_noise`, with `num_targets` as `mean_targets` times the batch size. The
+    estimates are the leading orders: `example_sequence` and `example_target` are C_y counted by sequences and
     by targets, `shared_class` and `sequence_class` C_p between and within sequences, `target_class` C_x,
     `gradient` $\|\nabla F\|^2$, `rho` the mean of $\sum_i p_i^2 / q_i$ over targets (and `rho_median`).
-    `check` sets the law beside class noise that was drawn.
+    `check` compares the law with directly measured class noise.
     """
 
     constants: NoiseConstants
@@ -66,7 +55,7 @@ class NoiseProbe:
         return {name: getattr(self, name) for name in CONSTANTS}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the curves, for JSON; what is not finite becomes None."""
+        """Return everything but the curves, for JSON; numbers that are not finite become None."""
         checks = [asdict(each) | {"relative_error": each.relative_error} for each in self.check]
         numbers = {"num_targets", "num_sequences", "num_items", "num_classes", "rho_median"}
         return {
@@ -83,8 +72,10 @@ class NoiseProbe:
             f"{'':38}{'value':>10}  95% interval",
         ]
         for name, each in self.estimates.items():
-            sampled = f"  ({each.class_error:.2g} of sampling classes)" if each.class_error else ""
-            lines.append(f"{_TITLES[name]:38}{each.value:>10.4g}  {each.low:.4g} to {each.high:.4g}{sampled}")
+            sampled = f"  ({each.class_error:.2g} from sampling classes)" if each.class_error else ""
+            lines.append(
+                f"{CONSTANTS[name]:38}{each.value:>10.4g}  {each.low:.4g} to {each.high:.4g}{sampled}"
+            )
         lines.append(f"{'  median':38}{self.rho_median:>10.4g}")
         if self.check:
             lines.append(f"{'class noise, drawn':22}{'k':>6}{'measured':>12}{'+-':>10}{'law':>11}{'off':>7}")
@@ -111,15 +102,14 @@ def measure_noise(
 ) -> NoiseProbe:
     """Measure the constants of the noise law on about `num_targets` targets of random training sequences.
 
-    Negatives are taken to be drawn from `log_q` (K,), uniformly if left out. `max_length`, `windows` and
-    `last_only` are as in training. Of a catalogue of more than `max_classes` items a uniform sample of
-    classes is looked at, and its error is in the intervals. The model is probed in evaluation mode and left
-    in the mode it was in; everything random comes from `generator`, one of the CPU. `report` hears what is
-    being done.
+    Negatives are assumed to be drawn from `log_q` (K,), by default uniformly. `max_length`, `windows` and
+    `last_only` are as in training. A catalogue of more than `max_classes` items is sampled, and the intervals
+    include the sampling error. The model is probed in evaluation mode and then returned to its mode. All
+    randomness comes from `generator`, on the CPU. `report` is called with the name of each stage.
     """
     if model.num_items != dataset.num_items:
         raise ArgumentError(
-            f"the model knows {model.num_items:,} items and the dataset has {dataset.num_items:,}; "
+            f"the model has {model.num_items:,} items and the dataset has {dataset.num_items:,}; "
             "probe a model on the dataset it is trained on."
         )
     tell = report or (lambda stage: None)
@@ -154,19 +144,15 @@ def measure_layer(
     generator: torch.Generator,
     report: Callable[[str], None] = lambda stage: None,
 ) -> NoiseProbe:
-    """Measure the constants from targets with their states and the vectors (K, d) of all items."""
+    """Measure the constants from a sample of targets and the vectors (K, d) of all items."""
     catalogue = Catalogue.of(table, log_q, sample, max_classes=max_classes, generator=generator)
     report(f"softmax of {len(sample.targets):,} targets over {catalogue.num_classes:,} items")
     products = sum_products(sample, catalogue)
     estimates = measure_leading(products, catalogue)
     report("class noise at every k")
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    constants = measure_curves(
-        products,
-        catalogue,
-        {name: each.value for name, each in estimates.items()},
-        generator=np.random.default_rng(seed),
-    )
+    leading = {name: each.value for name, each in estimates.items()}
+    constants = measure_curves(products, catalogue, leading, generator=np.random.default_rng(seed))
     report("checking the law on drawn negatives")
     return NoiseProbe(
         constants=constants,
@@ -181,7 +167,7 @@ def measure_layer(
 
 
 def _median_rho(products: Products) -> float:
-    """Return the median over targets, each counted by its weight."""
+    """Return the weighted median of rho over targets."""
     sample = products.sample
     rho = np.empty(len(sample.targets))
     for slab in sample.slabs():

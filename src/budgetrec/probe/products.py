@@ -1,8 +1,8 @@
 r"""Sums over the catalogue of products of targets' softmaxes, in one pass over blocks of classes.
 
-Pairs of different sequences are too many to look at one by one. Their sum needs only $\sum_t p_{tj} x_t$
-for each class $j$, $O(N K d)$ in all, kept apart for groups of sequences so that each group can be left out.
-Pairs of one sequence, and pairs among a few hundred targets (the core), are looked at one by one.
+There are too many pairs of different sequences to compute each. Their sum needs only $\sum_t p_{tj} x_t$ for
+each class $j$, $O(N K d)$ in total, kept separately for groups of sequences so that each group can be left
+out. Pairs of one sequence, and pairs among a few hundred targets (the core), are computed individually.
 
 Throughout, $\tilde p$ is the softmax without the target's own positive.
 """
@@ -20,17 +20,17 @@ from budgetrec.probe.sample import Slab, TargetSample
 Floats = NDArray[np.float64]
 
 NUM_CORE = 256
-_LEAST_LOG = -40.0  # of a probability: below, its square is too small for a normal float, which is slow
+_LEAST_LOG = -40.0  # of a probability: the squares of smaller ones are denormal floats, which are slow
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairProducts:
-    r"""Leading-order products of every two targets of some sets, (sets, m, m): theory's `Pairs` in batches.
+    r"""Leading-order products of all pairs in each set of targets, (sets, m, m): a batch of theory's `Pairs`.
 
     `example` is $\langle p - y, p' - y' \rangle\, x \cdot x'$, `class_noise` the coefficient of $1/k$ in
     $E\langle\epsilon, \epsilon'\rangle\, x \cdot x'$ (docs/theory.md, T8), `curvature` its part
-    $x \cdot x' \sum_j \frac{\tilde p_j \tilde p'_j}{q_j} \sum_j p_j p'_j$, which alone is no sum of
-    products over classes, and `rho` (sets, m) is $\sum_j p_j^2 / q_j$.
+    $x \cdot x' \sum_j \frac{\tilde p_j \tilde p'_j}{q_j} \sum_j p_j p'_j$, the only part that is
+    not a sum of products over classes, and `rho` (sets, m) is $\sum_j p_j^2 / q_j$.
     """
 
     inner: Floats
@@ -42,7 +42,7 @@ class PairProducts:
 
 
 class _Grams:
-    """Running sums of products of every two rows of (sets, m, classes), by fold."""
+    """Running sums of the products of all pairs of rows of (sets, m, classes), by fold."""
 
     def __init__(self, num_folds: int, rows: Tensor, *, uniform: bool) -> None:
         shape = (num_folds, *rows.shape, rows.shape[1])
@@ -64,11 +64,11 @@ class _Grams:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    r"""What one pass over the catalogue gives.
+    r"""The result of one pass over the catalogue.
 
-    `shared` (groups, groups) sums the class noise of all pairs but for `curvature`, `gradient` their example
-    noise, and `lengthwise` the same with the first target's sequence counted by its length; targets count by
-    their weights. `drawn_to` is $\|\sum_t w_t p_t x_t^\top\|^2$.
+    `shared` (groups, groups) sums the class noise of all pairs without `curvature`, `gradient` their example
+    noise, and `lengthwise` the same times the length of the first target's sequence. Targets are weighted.
+    `drawn_to` is $\|\sum_t w_t p_t x_t^\top\|^2$.
     """
 
     sample: TargetSample
@@ -91,7 +91,7 @@ class Products:
 
 
 class Folds:
-    """The Gram matrices by fold of the catalogue, and how to put them together, also without one fold."""
+    """The Gram matrices by fold of the catalogue. They can be combined with or without one of the folds."""
 
     def __init__(self, sample: TargetSample, catalogue: Catalogue, log_partitions: Tensor) -> None:
         self._num_items = catalogue.num_items
@@ -118,19 +118,21 @@ class Folds:
         )
 
     def add(self, p: Tensor, squares: Tensor, block: Block) -> None:
-        """Add a block of probabilities (N, width), own positives left out, and their squares."""
+        """Add a block of probabilities (N, width) without the targets' own positives, and their squares."""
         for key, rows in self.rows.items():
-            if rows.numel() == len(p):  # all of them, in order: no copy
+            if rows.numel() == len(p):  # all rows, in order: no copy needed
                 shape = (*rows.shape, -1)
                 self._grams[key].add(p.view(shape), squares.view(shape), block)
             else:
                 self._grams[key].add(p[rows], squares[rows], block)
 
     def products(self, key: int | None, *, without: int | None) -> PairProducts:
-        """Put the folds together, or all but one of the sampled ones with the others counted for it."""
+        """Combine all folds, or all but one, whose share the other sampled folds then make up for."""
         rows, grams, sample = self.rows[key], self._grams[key], self._sample
         counts = torch.ones(self._num_folds, dtype=torch.float64, device=rows.device)
-        change = torch.ones_like(rows, dtype=torch.float64)  # of p, as the partition function changes
+        change = torch.ones_like(
+            rows, dtype=torch.float64
+        )  # of p, due to the change of the partition function
         log_z = self._log_z[rows]
         if without is not None:
             sampled = self._num_folds - 1
@@ -151,18 +153,13 @@ class Folds:
         positive = at_targets.diagonal(dim1=1, dim2=2)
         same = (targets[:, :, None] == targets[:, None, :]).double()
         theirs = at_targets.transpose(1, 2) * positive[:, :, None]  # p_y p'_y
-        # Both positives were left out; each is met once, and a common one once in all.
+        # Both positives were left out; each is added once, and a common one only once.
         overlap = overlap + theirs + theirs.transpose(1, 2) * (1 - same)
         labels = same - at_targets - at_targets.transpose(1, 2) + overlap
         inner = torch.bmm(x, x.transpose(1, 2)).double()
         curvature = weighted * overlap
-        influence = (
-            weighted
-            + curvature
-            - cubic
-            - cubic.transpose(1, 2)
-            - positive[:, :, None] * positive[:, None, :] * labels
-        )
+        influence = weighted + curvature - cubic - cubic.transpose(1, 2)
+        influence = influence - positive[:, :, None] * positive[:, None, :] * labels
         rho = weighted.diagonal(dim1=1, dim2=2) + positive * positive / self._q[rows]
         return PairProducts(
             inner=inner.cpu().numpy(),
@@ -175,7 +172,7 @@ class Folds:
 
 
 class _GroupSums:
-    """Running sums over all pairs of targets, by the groups of both."""
+    """Running sums over all pairs of targets, by their two groups."""
 
     def __init__(self, sample: TargetSample, catalogue: Catalogue, positive: Tensor) -> None:
         states, device = sample.states, sample.states.device
@@ -185,7 +182,7 @@ class _GroupSums:
         self._positive = positive[:, None]
         self._plain = weights * states
         self._factors = torch.cat([self._plain, self._plain * self._positive, self._plain * lengths], 1)
-        # What own positives add to the sums of p - y, of p_y (p - y) and of length (p - y).
+        # The contribution of own positives to the sums of p - y, of p_y (p - y) and of length (p - y).
         self._labels = self._factors * (self._positive - 1)
         self._rows = sample.group_rows()
         self._group = torch.from_numpy(sample.groups[sample.sequences]).to(device)
@@ -195,7 +192,7 @@ class _GroupSums:
         self.drawn_to = 0.0
 
     def add(self, p: Tensor, squares: Tensor, block: Block, here: Tensor) -> None:
-        """Add a block of probabilities (N, width) without the positives, which rows `here` have in it."""
+        """Add a block of probabilities (N, width) without the positives, which it has for the rows `here`."""
         width, dim = p.shape[1], self._plain.shape[1]
         places = self._catalogue.columns[here] - block.start
         # (groups, width, 3d)
@@ -215,7 +212,7 @@ class _GroupSums:
 
 
 def sum_products(sample: TargetSample, catalogue: Catalogue) -> Products:
-    """Go over the catalogue twice: for the partition functions, and for all sums."""
+    """Pass over the catalogue twice: for the partition functions, and for all sums."""
     states, columns = sample.states, catalogue.columns
     log_partitions = catalogue.log_partitions(states)
     log_z = log_partitions.logsumexp(0)
@@ -245,5 +242,5 @@ def sum_products(sample: TargetSample, catalogue: Catalogue) -> Products:
 
 
 def _gram(left: Tensor, right: Tensor) -> Tensor:
-    """Sum the products of every two groups, (groups, width, d) each, over classes and width."""
+    """Return the products of all pairs of groups (groups, width, d), summed over classes and dimensions."""
     return (left.flatten(1) @ right.flatten(1).T).double()

@@ -1,10 +1,9 @@
-r"""The targets that a probe looks at: whole training sequences at random, and of long ones a random part.
+r"""The targets of a probe: random training sequences, and a random subset of the targets of long ones.
 
-A step's noise depends on all $T_s$ targets of a sequence, but a few of them tell as much as all. Of each
-sequence at most `per_sequence` positions are kept, drawn without replacement, $m_s$ of $T_s$. Every average
-stays unbiased if a target counts $T_s / m_s$ times and a pair of two targets of one sequence
-$\frac{T_s (T_s - 1)}{m_s (m_s - 1)}$ times (a pair of two sequences counts the product of its targets'
-weights).
+The noise of a step depends on all $T_s$ targets of a sequence, but a few of them are enough to estimate it.
+Of each sequence at most `per_sequence` positions are kept, $m_s$ of $T_s$ drawn without replacement. Averages
+are unbiased if a target has weight $T_s / m_s$ and a pair of targets of one sequence $\frac{T_s (T_s -
+1)}{m_s (m_s - 1)}$ (a pair of targets of two sequences has the product of their weights).
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ _BATCH_SIZE = 64  # sequences encoded at once
 
 
 def sum_by(places: Ints, values: Floats | None, count: int) -> Floats:
-    """Add up values (1 each if left out) by their places among `count`.
+    """Sum values (by default 1 each) by their places among `count`.
 
     >>> sum_by(np.array([0, 2, 0]), np.array([1.0, 2.0, 4.0]), 3).tolist()
     [5.0, 0.0, 2.0]
@@ -41,24 +40,24 @@ def sum_by(places: Ints, values: Floats | None, count: int) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class Slab:
-    """All sequences with equally many targets: which they are (count,), and their targets (count, size)."""
+    """All sequences with the same number of targets: their indices (count,) and targets (count, size)."""
 
     sequences: Ints
     rows: Ints
 
     @property
     def size(self) -> int:
-        """How many targets each of them has."""
+        """The number of targets of each."""
         return int(self.rows.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetSample:
-    """Targets with their states, one sequence after the other, by group.
+    """Targets with their states, sorted by group and sequence.
 
-    `states` (N, d) and `targets` (N,) are of the last layer; `sequences` (N,) says whose they are. For each
-    sequence, `lengths` (S,) is how many targets it has, `sizes` (S,) how many of them are kept, `groups` (S,)
-    with which others it is left out, and `order` (S,) when it was drawn.
+    `states` (N, d) and `targets` (N,) are those of the last layer, and `sequences` (N,) is the sequence of
+    each. For each sequence, `lengths` (S,) is its number of targets, `sizes` (S,) how many of them are kept,
+    `groups` (S,) the group it is left out with, and `order` (S,) when it was drawn.
     """
 
     states: Tensor
@@ -73,9 +72,9 @@ class TargetSample:
     def of(
         cls, states: Tensor, targets: Tensor, sequences: Ints, lengths: Ints, *, num_groups: int = NUM_GROUPS
     ) -> "TargetSample":
-        """Arrange targets (N,) of `sequences` (N,), numbered in the order they were drawn, of true `lengths`.
+        """Sort targets (N,) of `sequences` (N,), numbered in the order of drawing, with `lengths` in full.
 
-        The targets of a sequence must stand in random order if they are not all of it.
+        The targets of a sequence must be in random order unless all of them are kept.
         """
         count = len(lengths)
         sizes = np.bincount(sequences, minlength=count)
@@ -83,8 +82,8 @@ class TargetSample:
             raise ArgumentError(f"{count} sequence with targets was found; the noise law needs at least 2.")
         if np.any(sizes == 0) or np.any(sizes > lengths) or np.any((sizes == 1) & (lengths > 1)):
             raise ArgumentError(
-                "a sequence is represented by none of its targets, by more than it has, or by one of "
-                "several; pass at least 2 targets of each sequence that has 2."
+                "a sequence has no target, more targets than its length, or one of several; "
+                "pass at least 2 targets of each sequence that has 2."
             )
         groups = np.arange(count) % min(num_groups, count)
         order = np.argsort(groups, kind="stable")
@@ -109,18 +108,18 @@ class TargetSample:
 
     @property
     def num_groups(self) -> int:
-        """How many groups of sequences there are."""
+        """The number of groups of sequences."""
         return int(self.groups.max()) + 1
 
     @property
     def weights(self) -> Floats:
-        """How many targets of its sequence each target stands for, (N,)."""
+        """The weight of each target, (N,)."""
         weights: Floats = (self.lengths / self.sizes)[self.sequences]
         return weights
 
     @property
     def pair_weights(self) -> Floats:
-        """How many pairs of two targets of the sequence each kept pair stands for, (S,)."""
+        """The weight of each pair of targets of a sequence, (S,)."""
         kept = self.sizes * (self.sizes - 1)
         weights: Floats = self.lengths * (self.lengths - 1) / np.maximum(kept, 1)
         return weights
@@ -131,14 +130,14 @@ class TargetSample:
         return [slice(int(begin), int(end)) for begin, end in pairwise(bounds)]
 
     def slabs(self) -> Iterator[Slab]:
-        """Return the sequences of each size."""
+        """Yield the sequences of each size."""
         firsts = np.cumsum(self.sizes) - self.sizes
         for size in np.unique(self.sizes):
             sequences = np.flatnonzero(self.sizes == size)
             yield Slab(sequences=sequences, rows=firsts[sequences][:, None] + np.arange(size))
 
     def spread(self, count: int) -> Ints:
-        """Choose about `count` targets of as many sequences as possible; give their rows."""
+        """Return the rows of about `count` targets, spread over as many sequences as possible."""
         num_sequences = len(self.sizes)
         firsts = np.cumsum(self.sizes) - self.sizes
         rank = np.arange(len(self.sequences)) - firsts[self.sequences]
@@ -156,14 +155,14 @@ def draw_targets(
     last_only: bool,
     generator: torch.Generator,
 ) -> TargetSample:
-    """Encode training sequences in random order until about `num_targets` targets are there.
+    """Encode training sequences in random order until there are about `num_targets` targets.
 
-    At most 16 targets of a sequence are kept (fewer for a small sample, so that 16 sequences or more are
-    seen; more where the data has too few sequences). The model is used in the mode it is in.
+    At most 16 targets per sequence are kept: fewer for a small sample, so that it has at least 16 sequences,
+    and more if the data has too few sequences. The mode of the model does not change.
     """
     if num_targets < 2 * _FEWEST_SEQUENCES:
         raise ArgumentError(
-            f"num_targets is {num_targets}; pass at least {2 * _FEWEST_SEQUENCES}, two of each of "
+            f"num_targets is {num_targets}; pass at least {2 * _FEWEST_SEQUENCES}, two for each of "
             f"{_FEWEST_SEQUENCES} sequences."
         )
     if not 1 <= max_length <= model.max_length:
@@ -184,7 +183,7 @@ def draw_targets(
         places = keys.argsort(1)[:, :per_sequence]
         real = inputs.target_mask.gather(1, places)
         before = real.sum(1).cumsum(0) - real.sum(1) + found
-        real &= (before < num_targets)[:, None]  # whole sequences, until there are enough
+        real &= (before < num_targets)[:, None]  # whole sequences until there are enough targets
         kept = real.sum(1)
         states.append(hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[2]))[real])
         targets.append(inputs.targets.gather(1, places)[real])

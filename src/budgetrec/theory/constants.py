@@ -1,8 +1,8 @@
-r"""The constants of the noise law, from arrays: a model's last layer and a sample of its targets.
+r"""The constants of the noise law, computed from a model's last layer and a sample of its targets.
 
-The leading orders come from every pair of targets, through Gram matrices over the catalogue in blocks (T8).
-How they saturate at finite k comes from the exact moments of moments.py on a sample of targets and pairs,
-drawn in proportion to what they contribute (T12).
+The leading orders come from every pair of targets, through Gram matrices over blocks of the catalogue (T8).
+Their saturation at finite k comes from the exact moments of moments.py on a sample of targets and pairs,
+drawn in proportion to their contribution (T12).
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ _BLOCK_NUMBERS = 1 << 22  # numbers in one block of the (targets, classes) table
 
 @dataclass(frozen=True, kw_only=True)
 class OutputLayer:
-    """The last layer seen by a sample of targets: everything the constants depend on, checked.
+    """The last layer and a sample of targets, validated: everything the constants depend on.
 
-    `features` (N, d), `table` (K, d), `targets` (N,) class ids, `log_q` (K,) the proposal in logs,
-    `sequences` (N,) the sequence each target belongs to (its own when left out).
+    `features` are (N, d), `table` is (K, d), `targets` (N,) are class ids, `log_q` (K,) is the log proposal
+    and `sequences` (N,) is the sequence of each target (by default each is its own).
     """
 
     features: Floats
@@ -46,7 +46,7 @@ class OutputLayer:
         log_q: ArrayLike,
         sequences: ArrayLike | None = None,
     ) -> "OutputLayer":
-        """Take arrays of any float type and check that they belong together."""
+        """Convert arrays of any float type and check that their shapes match."""
         x = np.asarray(features, dtype=np.float64)
         w = np.asarray(table, dtype=np.float64)
         y = np.asarray(targets, dtype=np.int64)
@@ -59,23 +59,23 @@ class OutputLayer:
         if y.shape != x.shape[:1] or owner.shape != y.shape:
             raise ArgumentError(
                 f"{len(x)} features came with targets {y.shape} and sequences {owner.shape}; "
-                "pass one of each for every target."
+                "pass one of each per target."
             )
         if proposal.shape != w.shape[:1]:
             raise ArgumentError(
-                f"log_q has shape {proposal.shape} for {len(w)} items; pass one number an item."
+                f"log_q has shape {proposal.shape} for {len(w)} items; pass one number per item."
             )
         if len(y) and (y.min() < 0 or y.max() >= len(w)):
-            raise ArgumentError(f"targets lie in [{y.min()}, {y.max()}] but items are 0 to {len(w) - 1}.")
+            raise ArgumentError(
+                f"targets range from {y.min()} to {y.max()}; pass item ids from 0 to {len(w) - 1}."
+            )
         if not np.isclose(np.exp(proposal).sum(), 1.0, rtol=1e-4) or np.any(np.isneginf(proposal)):
             raise ArgumentError(
                 f"log_q sums to {np.exp(proposal).sum():.6g}; "
                 "pass the log of a proposal that can draw every item."
             )
         if len(np.unique(owner)) < 2:
-            raise ArgumentError(
-                "all targets belong to one sequence; the constants need at least 2 sequences."
-            )
+            raise ArgumentError("all targets belong to one sequence; pass targets of at least 2 sequences.")
         owner = np.unique(owner, return_inverse=True)[1].astype(np.int64)
         return cls(features=x, table=w, targets=y, log_q=proposal, sequences=owner)
 
@@ -86,8 +86,12 @@ class OutputLayer:
         normal: Floats = p / p.sum()
         return normal
 
+    def target(self, index: int) -> Target:
+        """Return one target with its softmax over the whole catalogue."""
+        return Target.of(self.softmax(index), np.exp(self.log_q), int(self.targets[index]))
+
     def softmax_blocks(self) -> Iterator[tuple[slice, Floats]]:
-        """Walk over the catalogue in blocks of the softmax, (N, block) at a time."""
+        """Yield the softmax in blocks of the catalogue, (N, block) each."""
         width = max(1, _BLOCK_NUMBERS // len(self.features))
         blocks = [slice(start, start + width) for start in range(0, len(self.table), width)]
         log_z = np.full(len(self.features), -np.inf)
@@ -101,7 +105,7 @@ class OutputLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    r"""Leading-order products of every two targets, (N, N): what the constants are averages of.
+    r"""Leading-order products of all pairs of targets, (N, N), which the constants average.
 
     `example` is $\langle p_t - y_t, p_{t'} - y_{t'} \rangle\, x_t \cdot x_{t'}$. `class_noise` is the
     coefficient of $1/k$ in $E\langle\epsilon_t, \epsilon_{t'}\rangle\, x_t \cdot x_{t'}$ over a shared set
@@ -110,8 +114,7 @@ class Pairs:
     $$\sum_{j \ne y, y'} \frac{p_j p'_j}{q_j} \big(1 - p_j - p'_j + p \cdot p'\big)
       - p_y p'_{y'} (e_y - p) \cdot (e_{y'} - p').$$
 
-    `diffuse_class_noise` keeps only $\sum_j p_j p'_j / q_j$, the note's form for a softmax spread over many
-    classes.
+    `diffuse_class_noise` keeps only $\sum_j p_j p'_j / q_j$, the form for a softmax spread over many classes.
     """
 
     example: Floats
@@ -121,7 +124,7 @@ class Pairs:
 
 
 def pair_products(layer: OutputLayer) -> Pairs:
-    """Compute the products of every two targets exactly, in blocks over the catalogue."""
+    """Compute the products of all pairs of targets exactly, in blocks of the catalogue."""
     count = len(layer.features)
     overlap, weighted, cubic = (np.zeros((count, count)) for _ in range(3))
     own = np.arange(count)
@@ -140,7 +143,7 @@ def pair_products(layer: OutputLayer) -> Pairs:
     same = (layer.targets[:, None] == layer.targets[None, :]).astype(np.float64)
     labels = same - at_targets - at_targets.T + overlap  # (e_y - p) . (e_y' - p')
     inner = layer.features @ layer.features.T
-    # The classes that `weighted` leaves out are the two positives (one, when they are the same).
+    # `weighted` leaves out the two positives (one, if they are the same).
     at_mine = positive[:, None] * at_targets.T / np.exp(layer.log_q[layer.targets])[:, None]
     diffuse = weighted + at_mine + at_mine.T * (1 - same)
     influence = weighted * (1 + overlap) - cubic - cubic.T - np.outer(positive, positive) * labels
@@ -161,11 +164,11 @@ def measure_constants(
     num_curve_pairs: int = 128,
     ladder: tuple[int, ...] = LADDER,
 ) -> NoiseConstants:
-    """Measure everything the law needs, from the targets of `layer` (and their `pairs`, if at hand).
+    """Measure the constants of the law from the targets of `layer` (and their `pairs`, if already computed).
 
-    The sample stands for a larger population, so averages over pairs leave a target's pair with itself out.
-    The curves are exact for each of `num_curve_targets` targets and `num_curve_pairs` pairs (of each kind)
-    drawn by `generator`.
+    The sample represents a larger population, so averages over pairs exclude the pair of a target with
+    itself. The curves are exact for each of `num_curve_targets` targets and `num_curve_pairs` pairs (of each
+    kind) drawn by `generator`.
     """
     pairs = pairs or pair_products(layer)
     count = len(layer.features)
@@ -178,7 +181,8 @@ def measure_constants(
     sequence_class: Curve = NOTHING
     siblings = within & ~np.eye(count, dtype=bool)
     if siblings.any():
-        # Long sequences hold more pairs than (1/n - 1/T) T^2 counts: scale so that the law can count evenly.
+        # Long sequences have more pairs than the (1/n - 1/T) T^2 of the law: scale the curve to make up for
+        # it.
         uneven = float(siblings.sum()) / count**2 / (1 / num_sequences - 1 / count)
         sequence_class, _ = _pair_curves(layer, pairs, siblings, generator, num_curve_pairs, ladder, uneven)
     return NoiseConstants(
@@ -194,27 +198,24 @@ def measure_constants(
 def _target_curves(
     layer: OutputLayer, pairs: Pairs, generator: np.random.Generator, size: int, ladder: tuple[int, ...]
 ) -> tuple[Curve, Curve]:
-    """V_x(k) and V_d(k) from a sample drawn half by class noise (it counts at large k), half by ||x||^2."""
-    k = np.asarray(ladder, dtype=np.float64)
-    nodes, q = quadrature_nodes(k), np.exp(layer.log_q)
+    """Return V_x(k) and V_d(k); half of the sample is drawn by class noise (for large k), half by ||x||^2."""
+    k, q = np.asarray(ladder, dtype=np.float64), np.exp(layer.log_q)
+    nodes = quadrature_nodes(k)
     lead = pairs.class_noise.diagonal()
     if not lead.any():
         return NOTHING, NOTHING
     square = np.einsum("td,td->t", layer.features, layer.features)
-    chance = mix_chances(np.abs(lead), square)
-    picks = generator.choice(len(lead), size=size, p=chance)
+    picks, weight = _importance_sample(lead, square, generator, size)
     second, drift = np.empty((size, len(k))), np.empty((size, len(k)))
     for row, index in enumerate(picks):
-        target = Target.of(layer.softmax(index), q, int(layer.targets[index]))
-        moments = target_moments(target, q, nodes=nodes, num_negatives=k)
+        moments = target_moments(layer.target(index), q, nodes=nodes, num_negatives=k)
         second[row] = square[index] * moments.second
         drift[row] = square[index] * moments.example_product
-    weight = 1 / (chance[picks] * len(lead))
     values = calibrate(k * second * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
     mean_drift = weight @ drift / size
     return (
-        _tabulate(float(lead.mean()), ladder, values),
-        _tabulate(float(mean_drift[-1] * k[-1]), ladder, mean_drift),
+        tabulate(float(lead.mean()), ladder, values),
+        tabulate(float(mean_drift[-1] * k[-1]), ladder, mean_drift),
     )
 
 
@@ -227,44 +228,48 @@ def _pair_curves(
     ladder: tuple[int, ...],
     scale: float = 1.0,
 ) -> tuple[Curve, Curve]:
-    """V(k) of pairs that share negatives and of pairs that do not, over the pairs marked in `chosen`.
+    """Return V(k) of the `chosen` pairs with shared and with independent negatives.
 
     Pairs are drawn half by |c|, their leading order, and half by |x . x'|.
     """
-    k = np.asarray(ladder, dtype=np.float64)
-    nodes, q = quadrature_nodes(k), np.exp(layer.log_q)
+    k, q = np.asarray(ladder, dtype=np.float64), np.exp(layer.log_q)
+    nodes = quadrature_nodes(k)
     rows, columns = np.nonzero(chosen)
     lead = pairs.class_noise[rows, columns]
     if not lead.any():
         return NOTHING, NOTHING
     inner = (layer.features @ layer.features.T)[rows, columns]
-    chance = mix_chances(np.abs(lead), np.abs(inner))
-    picks = generator.choice(len(lead), size=size, p=chance)
+    picks, weight = _importance_sample(lead, np.abs(inner), generator, size)
     shared, apart = np.empty((size, len(k))), np.empty((size, len(k)))
     for row, pick in enumerate(picks):
-        t, other = int(rows[pick]), int(columns[pick])
-        left = Target.of(layer.softmax(t), q, int(layer.targets[t]))
-        right = Target.of(layer.softmax(other), q, int(layer.targets[other]))
+        left, right = layer.target(rows[pick]), layer.target(columns[pick])
         products = shared_products(left, right, q, nodes=nodes, num_negatives=k)
         shared[row], apart[row] = inner[pick] * products[0], inner[pick] * products[1]
-    weight = 1 / (chance[picks] * len(lead))
     values = calibrate(k * shared * weight[:, None], lead[picks] * weight, float(lead.mean())) / k
     bias = np.maximum(weight @ apart / size, 0.0)
-    shared_curve = _tabulate(scale * float(lead.mean()), ladder, scale * values)
-    return shared_curve, _tabulate(0.0, ladder, bias)
+    shared_curve = tabulate(scale * float(lead.mean()), ladder, scale * values)
+    return shared_curve, tabulate(0.0, ladder, bias)
+
+
+def _importance_sample(
+    lead: Floats, size_of: Floats, generator: np.random.Generator, size: int
+) -> tuple[NDArray[np.intp], Floats]:
+    """Draw `size` places, half by |lead| and half by `size_of`; return them with their weights."""
+    chance = mix_chances(np.abs(lead), size_of)
+    picks = generator.choice(len(lead), size=size, p=chance)
+    return picks, 1 / (chance[picks] * len(lead))
 
 
 def mix_chances(*importances: Floats) -> Floats:
-    """Mix importances evenly into the chances of a draw, so that none of them is ever rare."""
+    """Return the even mixture of several importances as probabilities, so that none is under-sampled."""
     chance: Floats = sum((part / part.sum() for part in importances), np.zeros(1)) / len(importances)
     return chance
 
 
 def calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
-    """Return the mean of each column of `sampled`, corrected by how far `lead` is from its `known` mean.
+    """Return the mean of each column of `sampled`, with `lead` and its `known` mean as a control variate.
 
-    The slope between them is fitted for each k: near 1 where k is large, so that the sampling error vanishes
-    there.
+    The slope is fitted for each k. It is near 1 at large k, where the sampling error vanishes.
     """
     off = lead - lead.mean()
     slope = off @ sampled / max(float(off @ off), np.finfo(np.float64).tiny)
@@ -272,7 +277,6 @@ def calibrate(sampled: Floats, lead: Floats, known: float) -> Floats:
     return mean
 
 
-def _tabulate(coefficient: float, ladder: tuple[int, ...], values: Floats) -> Curve:
-    return Tabulated(
-        coefficient=coefficient, num_negatives=ladder, values=tuple(float(value) for value in values)
-    )
+def tabulate(coefficient: float, ladder: tuple[int, ...], values: Floats) -> Curve:
+    """Return the curve with `values` at the k of the ladder and the limit `coefficient`."""
+    return Tabulated(coefficient=coefficient, num_negatives=ladder, values=tuple(values.tolist()))

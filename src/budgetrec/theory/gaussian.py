@@ -3,6 +3,7 @@
 import numpy as np
 
 from budgetrec.errors import ArgumentError
+from budgetrec.options import check_not_negative, check_positive
 from budgetrec.theory.noise import NoiseConstants, Saturating
 
 
@@ -17,7 +18,7 @@ def gaussian_constants(*, dim: int, mean_norm: float, logit_scale: float) -> Noi
       C_x = N(\tau) \Big( \frac{d}{1 - 2\tau} + \frac{\|\mu\|^2}{(1 - 2\tau)^2} \Big), \quad \rho = N(\tau),$$
 
     $M(\tau) = (1 - \tau^2)^{-d/2} e^{\|\mu\|^2 \tau / (1 - \tau)}$ and
-    $N(\tau) = (1 - 2\tau)^{-d/2} e^{\|\mu\|^2 \tau / (1 - 2\tau)}$. It describes a layer before training.
+    $N(\tau) = (1 - 2\tau)^{-d/2} e^{\|\mu\|^2 \tau / (1 - 2\tau)}$. They describe a layer before training.
 
     For d = 2, mean 0 and s = 1/sqrt(2), tau = 1/4: M = 16/15, C_p = 16/15 * 8/15, N = 2, C_x = 2 * 4:
 
@@ -27,26 +28,20 @@ def gaussian_constants(*, dim: int, mean_norm: float, logit_scale: float) -> Noi
     >>> constants.example, round(float(constants.target_class(2)), 9)  # C_y, and C_x / (2 + rho)
     (2.0, 2.0)
     """
-    if dim < 1 or mean_norm < 0 or logit_scale < 0:
-        raise ArgumentError(
-            f"dim {dim}, mean_norm {mean_norm} and logit_scale {logit_scale} describe no layer; "
-            "pass dim >= 1 and the others >= 0."
-        )
+    check_positive(dim=dim)
+    check_not_negative(mean_norm=mean_norm, logit_scale=logit_scale)
     tau, square = logit_scale**2 / dim, mean_norm**2
     if tau >= 0.5:
         raise ArgumentError(
-            f"logit_scale {logit_scale} with dim {dim} gives infinite constants "
-            f"(scale^2 / dim = {tau:g}); keep it below 1/2."
+            f"logit_scale {logit_scale} with dim {dim} makes the constants infinite "
+            f"(scale^2 / dim = {tau:g}); keep the ratio below 1/2."
         )
     pair = (1 - tau**2) ** (-dim / 2) * np.exp(square * tau / (1 - tau))
     alone = (1 - 2 * tau) ** (-dim / 2) * np.exp(square * tau / (1 - 2 * tau))
-    rho = float(alone)
+    target_class = float(alone * (dim / (1 - 2 * tau) + square / (1 - 2 * tau) ** 2))
+    shared_class = float(pair * (dim * tau / (1 - tau**2) + square / (1 - tau) ** 2))
     return NoiseConstants(
         example=dim + square,
-        target_class=Saturating(
-            coefficient=float(alone * (dim / (1 - 2 * tau) + square / (1 - 2 * tau) ** 2)), rho=rho
-        ),
-        shared_class=Saturating(
-            coefficient=float(pair * (dim * tau / (1 - tau**2) + square / (1 - tau) ** 2)), rho=rho
-        ),
+        target_class=Saturating(coefficient=target_class, rho=float(alone)),
+        shared_class=Saturating(coefficient=shared_class, rho=float(alone)),
     )

@@ -1,7 +1,7 @@
 r"""Exact second moments of the corrected softmax error at any number of negatives.
 
-A target with softmax $p$ and positive $y$ meets $k$ independent draws $j_1, \dots, j_k \sim q$; a draw that
-hits $y$ is masked. With $r_j = p_j / q_j$ (and $r_y = 0$) the corrected estimate is
+A target with softmax $p$ and positive $y$ is compared with $k$ independent draws $j_1, \dots, j_k \sim q$; a
+draw of $y$ itself is masked. With $r_j = p_j / q_j$ (and $r_y = 0$) the corrected estimate is
 
 $$p'' - p = \frac{n}{D} - p, \qquad D = p_y + \frac1k \sum_m r_{j_m}, \qquad
   n = p_y e_y + \frac1k \sum_m r_{j_m} e_{j_m}.$$
@@ -11,11 +11,12 @@ independent draws, whose expectation is a product. One integral over $u = s/k$ o
 catalogue gives the moment for every $k$ at once (docs/theory.md, T10). For two targets that share their
 draws, $1/(D D') = \int_0^1 d\lambda\, (\lambda D + (1 - \lambda) D')^{-2}$ leads to the same integral (T11).
 
-Nothing here is approximate except the quadrature: the trapezoid rule on a grid of $u$ with ratio $\sqrt 2$,
-whose error is below $10^{-8}$.
+The only approximation is the quadrature, the trapezoid rule on a grid of $u$ with ratio $\sqrt 2$, whose
+error is below $10^{-8}$.
 
-Only sums over classes are needed, so classes with equal $q$ and $p$ can be given once with how many they are
-(`counts`, which need not be whole): a catalogue of millions becomes one of a thousand kinds.
+Only sums over classes are needed, so classes with equal $q$ and $p$ can be merged into one with a
+multiplicity (`counts`, which need not be integers): a catalogue of millions shrinks to a thousand kinds of
+classes.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ _RATIO = np.sqrt(2.0)
 _FRESH = 12
 _VANISHED = 1e-100  # its square is still a normal float
 
-# Gauss nodes for the mixing weight, drawn to both ends, where concentrated pairs need them.
+# Gauss nodes for the mixing weight, denser at both ends, where concentrated pairs need them.
 _S, _S_WEIGHTS = np.polynomial.legendre.leggauss(6)
 _S = (_S + 1) / 2
 _MIXES = _S * _S * (3 - 2 * _S)
@@ -38,7 +39,7 @@ _MIX_WEIGHTS = _S_WEIGHTS / 2 * 6 * _S * (1 - _S)
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One target against the whole catalogue: its positive, and the softmax and p / q of the rest."""
+    """The softmax of one target over the catalogue, split into its positive and the rest."""
 
     probabilities: Floats  # (K,), 0 at the positive
     ratios: Floats  # (K,), p_j / q_j, 0 at the positive
@@ -50,16 +51,18 @@ class Target:
         """Split the softmax `p` of one target into its positive and the rest, under the proposal `q`."""
         rest = p.copy()
         rest[positive] = 0.0
-        return cls(
-            probabilities=rest,
-            ratios=rest / q,
-            positive=positive,
-            positive_probability=float(p[positive]),
-        )
+        own = float(p[positive])
+        return cls(probabilities=rest, ratios=rest / q, positive=positive, positive_probability=own)
+
+    def with_positive(self, value: float) -> Floats:
+        """Return the probabilities (K,) with `value` at the positive."""
+        whole = self.probabilities.copy()
+        whole[self.positive] = value
+        return whole
 
 
 def quadrature_nodes(num_negatives: Floats) -> Floats:
-    """Nodes u, ratio sqrt(2) apart, that serve every k of the ladder `num_negatives` (ascending)."""
+    """Return nodes u with ratio sqrt(2) that cover every k of the ladder `num_negatives` (ascending)."""
     lowest = 1e-5 / num_negatives[-1]
     highest = 1e6 / num_negatives[0]
     count = int(np.ceil(np.log(highest / lowest) / np.log(_RATIO))) + 1
@@ -68,10 +71,10 @@ def quadrature_nodes(num_negatives: Floats) -> Floats:
 
 
 def _damping(ratios: Floats, nodes: Floats) -> Floats:
-    """Return exp(-u r) for every node (rows) and class: two rows of twelve are computed, others squared.
+    """Return exp(-u r) for every node (rows) and class: two rows of twelve are computed, the others squared.
 
-    Squaring doubles a rounding error; starting afresh every six squarings keeps it below 1e-14. What has
-    vanished is set to 0: numbers too small for a normal float make the products ten times slower.
+    Squaring doubles the rounding error; starting afresh after five squarings keeps it below 1e-14. Tiny
+    values are set to 0, because denormal floats make the products ten times slower.
     """
     damping = np.empty((len(nodes), len(ratios)))
     for first in range(min(_FRESH, len(nodes))):
@@ -86,15 +89,15 @@ def _damping(ratios: Floats, nodes: Floats) -> Floats:
 
 
 def _transform_powers(transform: Floats, positive: float, nodes: Floats, ladder: Floats, lost: int) -> Floats:
-    """exp(-k u p_y) phi(u)^(k - lost) for every node (rows) and k (columns)."""
-    logs = np.log(np.maximum(transform, 1e-300))  # where it underflows, the integrand has long vanished
+    """Return exp(-k u p_y) phi(u)^(k - lost) for every node (rows) and k (columns)."""
+    logs = np.log(np.maximum(transform, 1e-300))  # the integrand vanishes long before this underflows
     powers: Floats = np.exp(np.outer(logs, ladder - lost) - np.outer(nodes * positive, ladder))
     return powers
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetMoments:
-    r"""Moments of one target's error $\epsilon = p'' - p$, an entry for each k of the ladder.
+    r"""Moments of one target's error $\epsilon = p'' - p$, with one entry per k of the ladder.
 
     `second` is $E\|\epsilon\|^2$, `mean_weight` the factor $E[p''_j] / p_j$ of each class (K columns, the
     positive's own included), and `example_product` is $\langle p - y, E\epsilon \rangle$.
@@ -108,9 +111,9 @@ class TargetMoments:
 def target_moments(
     target: Target, q: Floats, *, nodes: Floats, num_negatives: Floats, counts: Floats | None = None
 ) -> TargetMoments:
-    r"""Moments of the error of one target, exact for every k of the ladder `num_negatives` (T10).
+    r"""Return the exact moments of one target's error for every k of the ladder `num_negatives` (T10).
 
-    Class j of the arrays stands for `counts[j]` equal ones (1 each if left out, and 1 at the positive).
+    Class j of the arrays has multiplicity `counts[j]` (default 1; always 1 at the positive).
 
     With $\varphi(u) = \sum_j q_j e^{-u r_j}$ and $u$ the `nodes`,
 
@@ -120,8 +123,8 @@ def target_moments(
 
     $$\frac{E p''_j}{p_j} = k \int_0^\infty e^{-k u p_y} \varphi^{k-1} e^{-u r_j}\, du .$$
 
-    Two classes, $p = (1/4, 3/4)$, the first is the positive, $q$ certain to draw the second, so $p'' = p$ and
-    no error is left:
+    With two classes, $p = (1/4, 3/4)$, the first being the positive, and a $q$ that always draws the second,
+    $p'' = p$ and there is no error:
 
     >>> q = np.array([1e-300, 1.0]); target = Target.of(np.array([0.25, 0.75]), q, 0)
     >>> ladder = np.array([1.0, 2.0])
@@ -133,12 +136,12 @@ def target_moments(
     many = np.ones_like(q) if counts is None else counts
     damping = _damping(r, nodes)
     sums = damping @ (np.stack([q, p, p * r], axis=1) * many[:, None])
-    phi, first, own = sums[:, 0], sums[:, 1], sums[:, 2]
+    phi, first, own = sums.T
     squares = (damping * damping) @ (many * p * p)
     one = _transform_powers(phi, target.positive_probability, nodes, k, 1)
     two = _transform_powers(phi, target.positive_probability, nodes, k, 2)
     measure = np.log(_RATIO) * nodes  # du on the logarithmic grid
-    below = np.log(_RATIO) * nodes[0] / (_RATIO - 1)  # nodes left of the first, where the integrand is 1
+    below = np.log(_RATIO) * nodes[0] / (_RATIO - 1)  # left of the first node, where the integrand is 1
 
     to_label = (measure * nodes) @ (
         k * one * (2 * own)[:, None] + k * (k - 1) * two * (squares + first * first)[:, None]
@@ -165,13 +168,13 @@ def shared_products(
     num_negatives: Floats,
     counts: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    r"""Return expected products of two targets' errors: with shared and with independent draws (T11).
+    r"""Return the expected products of two targets' errors, with shared and with independent draws (T11).
 
-    The first array is $E\langle\epsilon_t, \epsilon_{t'}\rangle$ over one set of $k$ draws, the second
-    $\langle E\epsilon_t, E\epsilon_{t'}\rangle$, what is left between independent sets; an entry for each k.
-    Class j of the arrays stands for `counts[j]` equal ones (1 each if left out, and 1 at both positives).
+    The first array is $E\langle\epsilon_t, \epsilon_{t'}\rangle$ over one set of $k$ draws, the second is
+    $\langle E\epsilon_t, E\epsilon_{t'}\rangle$ over independent sets, with one entry per k. Class j of the
+    arrays has multiplicity `counts[j]` (default 1; always 1 at both positives).
 
-    A target with itself gives back its own second moment:
+    For a target paired with itself, the first is its second moment:
 
     >>> q = np.full(3, 1 / 3); target = Target.of(np.array([0.2, 0.3, 0.5]), q, 0)
     >>> ladder = np.array([2.0, 8.0]); nodes = quadrature_nodes(ladder)
@@ -187,24 +190,13 @@ def shared_products(
         weight * _label_product(left, right, q, many, nodes=nodes, k=num_negatives, mix=mix)
         for mix, weight in zip(_MIXES, _MIX_WEIGHTS, strict=True)
     )
-    p, p_other = _residual(left), _residual(right)  # p - y
-    drift = (mine.mean_weight - 1) * (many * _softmax(left))  # E eps, (ladder, K)
-    drift_other = (theirs.mean_weight - 1) * _softmax(right)
+    p_y, p_y_other = left.positive_probability, right.positive_probability
+    p, p_other = left.with_positive(p_y - 1), right.with_positive(p_y_other - 1)  # p - y
+    drift = (mine.mean_weight - 1) * (many * left.with_positive(p_y))  # E eps, (ladder, K)
+    drift_other = (theirs.mean_weight - 1) * right.with_positive(p_y_other)
     shared = to_labels - (many * p) @ p_other - drift @ p_other - drift_other @ (many * p)
     independent: Floats = np.einsum("lk,lk->l", drift, drift_other)
     return shared, independent
-
-
-def _softmax(target: Target) -> Floats:
-    whole = target.probabilities.copy()
-    whole[target.positive] = target.positive_probability
-    return whole
-
-
-def _residual(target: Target) -> Floats:
-    whole = target.probabilities.copy()
-    whole[target.positive] = target.positive_probability - 1
-    return whole
 
 
 def _label_product(

@@ -1,13 +1,13 @@
-r"""The noise law: how far one step's gradient is from the true one, for any (n, k, G).
+r"""The noise law: the expected squared error of one step's gradient for any (n, k, G).
 
 The gradient of the output layer is $g = \frac1T \sum_t (p''_t - y_t) x_t^\top$. Its squared error splits by
-which pairs of targets meet (docs/theory.md, T8):
+how pairs of targets are related (docs/theory.md, T8):
 
 $$E\|g - \nabla F\|^2 = \frac{C_y}{n} + \frac{V_x(k) + 2 V_d(k)}{T} + w_s V_s(k) + w_p V_p(k) + w_b V_b(k)$$
 
-$w_s$ is the share of pairs in one sequence and one group, $w_p$ that of pairs in one group only, $w_b$ the
-rest. To leading order $V_x = C_x/k$, $V_p = C_p/k$ and the others vanish. The law needs only numbers, so it
-evaluates on arrays of candidates at once; constants.py measures them.
+$w_s$ is the share of pairs in the same sequence and group, $w_p$ that of pairs in the same group only, and
+$w_b$ the rest. To leading order $V_x = C_x/k$, $V_p = C_p/k$ and the others vanish. constants.py measures the
+curves; the law then evaluates whole arrays of candidates at once.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Curve = Callable[[ArrayLike], Floats]
 
 @dataclass(frozen=True, kw_only=True)
 class Saturating:
-    r"""The curve $C / (k + \rho)$: exact as $k$ grows and at $k = 0$, a guess between (T9).
+    r"""The curve $C / (k + \rho)$: exact for large $k$ and at $k = 0$, an approximation in between (T9).
 
     >>> float(Saturating(coefficient=6.0, rho=2.0)(4))
     1.0
@@ -47,7 +47,7 @@ class Tabulated:
     r"""A curve known at a ladder of $k$ and in the limit $k V(k) \to C$.
 
     $k V(k)$ is interpolated over $\log k$ by monotone cubics. Beyond the ladder it approaches `coefficient`
-    as $1/k$; below the ladder its first value is kept.
+    as $1/k$; below the ladder it keeps its first value.
 
     >>> curve = Tabulated(coefficient=8.0, num_negatives=(2, 4), values=(2.0, 1.5))  # k V = 4 and 6
     >>> [float(curve(k)) for k in (2, 4, 8)]  # beyond: k V = 8 - (8 - 6) 4 / 8 = 7
@@ -62,7 +62,8 @@ class Tabulated:
         ladder = self.num_negatives
         if len(ladder) != len(self.values) or len(ladder) < 2 or list(ladder) != sorted(set(ladder)):
             raise ArgumentError(
-                f"a curve needs two or more rising k with a value each; got {len(self.values)} for {ladder}."
+                f"a curve has {len(self.values)} values for k = {ladder}; "
+                "pass one value for each of two or more ascending k."
             )
 
     @cached_property
@@ -82,9 +83,9 @@ class Tabulated:
 
 @dataclass(frozen=True, kw_only=True)
 class NeverRising:
-    r"""Another curve as it must be: not below 0, and at each $k$ not below what it is at a larger one.
+    r"""A curve raised to be non-negative and non-increasing in $k$.
 
-    Curves that were measured on a sample may come out too low at small $k$, even negative.
+    Curves measured on a sample can come out too low at small $k$, even negative.
 
     >>> curve = Tabulated(coefficient=4.0, num_negatives=(1, 2), values=(-1.0, 2.0))
     >>> [float(NeverRising(curve=curve)(k)) for k in (1, 2, 4)]
@@ -116,7 +117,7 @@ NOTHING = Saturating(coefficient=0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseConstants:
-    """What the law needs to know of a model and its data; measured once, used for every (n, k, G).
+    """The law's constants of a model and its data, measured once and used for every (n, k, G).
 
     `example` is C_y for one sequence (the unit of a batch). The curves are functions of k: `target_class` V_x
     and `example_drift` V_d belong to one target, `sequence_class` V_s to two targets of one sequence that
@@ -141,7 +142,7 @@ class NoiseConstants:
         sequence_class: float | None = None,
         rho: float = 0.0,
     ) -> "NoiseConstants":
-        """Build from C_y, C_x, C_p (and C_p within a sequence): leading order, or with 1/(k + rho)."""
+        """Build from C_y, C_x, C_p (and C_p within a sequence), with curves C / (k + rho)."""
         within = shared_class if sequence_class is None else sequence_class
         return cls(
             example=example,
@@ -153,7 +154,7 @@ class NoiseConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The squared error of one step's gradient, by where it comes from; numbers or arrays of candidates."""
+    """The squared error of one step's gradient by source, as numbers or arrays of candidates."""
 
     example: Floats
     shared_class: Floats
@@ -162,7 +163,7 @@ class Noise:
 
     @property
     def total(self) -> Floats:
-        """All parts together."""
+        """The sum of all parts."""
         return self.example + self.shared_class + self.target_class + self.bias
 
 
@@ -177,11 +178,11 @@ def predict_noise(
 ) -> Noise:
     r"""Evaluate the noise law (T8) for one or many (n, k, G).
 
-    `batch_size` is $n$ sequences a worker with `num_targets` $T$ valid targets between them ($T = n$ when
-    left out), `num_negatives` $k$, `num_groups` $G$ independent sets: 1 shared, $n$ per sequence, $T$ per
-    target. With $R$ = `num_workers` all three count $R$ times. Arrays broadcast.
+    `batch_size` is $n$, the sequences per worker; `num_targets` is $T$, their valid targets (default $n$);
+    `num_negatives` is $k$; `num_groups` is $G$, the independent sets: 1 shared, $n$ per sequence, $T$ per
+    target. With $R$ = `num_workers`, $n$, $T$ and $G$ are multiplied by $R$. Arrays broadcast.
 
-    C_y = 8, C_p = 4, C_x = 6 with n = 4 and k = 2, shared: 8/4 + (1 - 1/4) 4/2 + 6/(4 * 2):
+    With C_y = 8, C_p = 4, C_x = 6, n = 4 and k = 2, shared, it is 8/4 + (1 - 1/4) 4/2 + 6/(4 * 2):
 
     >>> constants = NoiseConstants.saturating(example=8.0, shared_class=4.0, target_class=6.0)
     >>> noise = predict_noise(constants, batch_size=4, num_negatives=2, num_groups=1)
@@ -206,18 +207,16 @@ def predict_noise(
 
 
 def _check_law(n: Floats, targets: Floats, k: Floats, groups: Floats, num_workers: int) -> None:
-    if np.any(n < 1):
-        raise ArgumentError(f"batch_size is {n.min():g}; pass at least 1 sequence.")
+    least = {"batch_size": n.min(), "num_negatives": k.min(), "num_workers": num_workers}
+    for name, value in least.items():
+        if value < 1:
+            raise ArgumentError(f"{name} is {value:g}; pass at least 1.")
     if np.any(targets < n):
         raise ArgumentError(
-            f"num_targets is {targets.min():g} for {n.max():g} sequences; pass at least 1 target a sequence."
+            f"num_targets is {targets.min():g} for {n.max():g} sequences; pass at least 1 per sequence."
         )
-    if np.any(k < 1):
-        raise ArgumentError(f"num_negatives is {k.min():g}; pass at least 1.")
     if np.any(groups < 1) or np.any(groups > targets):
         raise ArgumentError(
-            f"num_groups lies between {groups.min():g} and {groups.max():g}; pass from 1 (shared) to "
+            f"num_groups ranges from {groups.min():g} to {groups.max():g}; pass 1 (shared) to "
             f"{targets.min():g} (one set per target)."
         )
-    if num_workers < 1:
-        raise ArgumentError(f"num_workers is {num_workers}; pass at least 1.")

@@ -1,11 +1,12 @@
-r"""Allocation in closed form, for a budget counted in logits: the paper's rules and the law's optimum.
+r"""Closed-form allocations of a budget counted in logits: the paper's rules and the law's optimum.
 
-Each gives $(n, k)$ or $(T, k)$ with $T k = B$; optimum.py solves the problem for any other cost.
+Each returns $(n, k)$ or $(T, k)$ with $T k = B$; optimum.py solves the problem for any other cost.
 """
 
 import math
 
 from budgetrec.errors import ArgumentError
+from budgetrec.options import check_not_negative, check_positive
 
 
 def _check_logits(num_logits: float) -> None:
@@ -15,14 +16,8 @@ def _check_logits(num_logits: float) -> None:
         )
 
 
-def _check_constants(**constants: float) -> None:
-    for name, value in constants.items():
-        if not value > 0:
-            raise ArgumentError(f"{name} is {value}; pass a positive constant.")
-
-
 def paper_free_rule(num_logits: int) -> tuple[int, int]:
-    r"""Return the paper's $(n, k) = (B, 1)$, which minimises its variance without a constraint (T16).
+    r"""Return the paper's $(n, k) = (B, 1)$, which minimises its variance without constraints (T16).
 
     >>> paper_free_rule(64)
     (64, 1)
@@ -51,7 +46,7 @@ def paper_optimum(
     (32.0, 2.0)
     """
     _check_logits(num_logits)
-    _check_constants(example_constant=example_constant, class_constant=class_constant)
+    check_positive(example_constant=example_constant, class_constant=class_constant)
     ratio = (example_constant / class_constant) ** 0.5
     return ratio * num_logits, 1 / ratio
 
@@ -61,12 +56,12 @@ def shared_optimum(
 ) -> tuple[float, float]:
     r"""Return the best $(T, k)$ with $T k = B$ for $G$ shared sets, as real numbers (T17).
 
-    The law at $T k = B$ is $\frac{C_y}{T} + \frac{C_p}{G (k + \rho)}$ and terms that hardly move, so
+    At $T k = B$ the law is $\frac{C_y}{T} + \frac{C_p}{G (k + \rho)}$ plus terms that hardly change, so
 
     $$k = \sqrt{\frac{B C_p}{G C_y}} - \rho, \qquad T = B / k,$$
 
-    with $k$ held between 1 and $B$: saturation takes exactly $\rho$ negatives away. With B = 64, C_y = 1 and
-    C_p = 4 it is k = 16, and one set for each of 4 groups asks for half as many:
+    with $k$ clipped to between 1 and $B$: saturation removes exactly $\rho$ negatives. With B = 64, C_y = 1
+    and C_p = 4, k = 16, and 4 groups with a set each need half of that:
 
     >>> shared_optimum(64, example=1.0, shared_class=4.0)
     (4.0, 16.0)
@@ -74,9 +69,8 @@ def shared_optimum(
     (8.0, 8.0)
     """
     _check_logits(num_logits)
-    _check_constants(example=example, shared_class=shared_class)
-    if rho < 0 or num_groups < 1:
-        raise ArgumentError(f"rho is {rho} and num_groups {num_groups}; pass rho >= 0 and at least 1 group.")
+    check_positive(example=example, shared_class=shared_class, num_groups=num_groups)
+    check_not_negative(rho=rho)
     k = min(max((num_logits * shared_class / (num_groups * example)) ** 0.5 - rho, 1.0), float(num_logits))
     return num_logits / k, k
 
@@ -84,7 +78,7 @@ def shared_optimum(
 def per_target_optimum(num_logits: float) -> tuple[float, float]:
     r"""Return the best $(T, k)$ with $T k = B$ when each target draws its own negatives: $(B, 1)$ (T17).
 
-    Class noise is $C_x / (T k + T \rho)$, which never grows with $T$ at fixed $B$, and example noise falls.
+    At fixed $B$, class noise $C_x / (T k + T \rho)$ never grows with $T$, and example noise falls.
 
     >>> per_target_optimum(64.0)
     (64.0, 1.0)

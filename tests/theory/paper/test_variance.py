@@ -50,8 +50,8 @@ def test_example_constant_matches_the_variance_of_labels_times_features():
 @pytest.mark.parametrize(
     ("sigma", "num_negatives", "message"),
     [
-        (-1.0, 4, "cannot be -1.0; pass 0 or more"),
-        (1.0, 0, "is 0; pass at least 1"),
+        (-1.0, 4, "sigma is -1.0; pass 0 or more"),
+        (1.0, 0, "is 0; pass a number above 0"),
         (1.0, 11, "than the 10"),
     ],
 )

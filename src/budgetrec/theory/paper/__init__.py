@@ -1,1 +1,1 @@
-"""What the paper prints: its forms, its assumptions and its numbers."""
+"""The paper as printed: its formulas, its assumptions and its numbers."""

@@ -1,7 +1,7 @@
-"""The paper's assumptions A1 to A3, as checks on a sample of a live model's logits.
+"""The paper's assumptions A1 to A3, checked on a sample of a trained model's logits.
 
-Each check gives a number, the limit it is held to and one plain sentence. None is a p-value: with a million
-logits every test rejects, and what matters is how far the logits are from the assumption.
+Each check returns a statistic, its limit and a one-sentence verdict. None is a p-value: with a million logits
+every test rejects, and what matters is how far the logits are from the assumption.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from budgetrec.theory.paper.lognormal import ks_distance
 Floats = NDArray[np.float64]
 
 VARIANCE_LIMIT = 1.2  # the paper's C
-NORMALITY_LIMIT = 0.05  # largest gap between cumulatives
+NORMALITY_LIMIT = 0.05  # the largest gap between distribution functions
 POSITIVE_LIMIT = 0.1  # "much less than" 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One assumption held against a sample."""
+    """The result of checking one assumption on a sample."""
 
     name: str
     holds: bool
@@ -33,7 +33,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Normality(Check):
-    """A1 with the shape behind it and the points of a quantile-quantile picture."""
+    """The result for A1, with the shape of the distribution and the points of a quantile-quantile plot."""
 
     skewness: float
     excess_kurtosis: float
@@ -46,15 +46,15 @@ def _logits(logits: ArrayLike) -> Floats:
     if values.ndim != 2 or values.shape[1] < 2:
         raise ArgumentError(f"logits have shape {values.shape}; pass (targets, items) with 2 items or more.")
     if not np.all(np.isfinite(values)):
-        raise ArgumentError("logits hold NaN or infinity; pass finite numbers.")
+        raise ArgumentError("logits contain NaN or infinity; pass finite numbers.")
     return values
 
 
 def check_normality(logits: ArrayLike, *, num_quantiles: int = 99) -> Normality:
-    """A1: say whether the logits of a target are normal around their own mean.
+    """Check A1: the logits of a target are normal around their own mean.
 
-    `logits` is (targets, items); each row is centred, since the softmax does not see its mean, and all are
-    put on one scale. The statistic is the Kolmogorov-Smirnov distance to the normal of that scale.
+    `logits` is (targets, items). Each row is centred, since its mean does not affect the softmax, and all
+    rows share one scale. The statistic is the Kolmogorov-Smirnov distance to the normal of that scale.
 
     >>> rows = np.tile(stats.norm.ppf((np.arange(999) + 0.5) / 999), (2, 1))
     >>> check = check_normality(rows)
@@ -65,7 +65,7 @@ def check_normality(logits: ArrayLike, *, num_quantiles: int = 99) -> Normality:
     centred = (values - values.mean(1, keepdims=True)).ravel()
     spread = float(centred.std())
     if spread == 0:
-        raise ArgumentError("all logits of each target are equal; pass a model that tells items apart.")
+        raise ArgumentError("all logits of each target are equal; pass a model that distinguishes items.")
     shares = (np.arange(num_quantiles) + 0.5) / num_quantiles
     distance = ks_distance(centred, stats.norm(scale=spread))
     skewness, kurtosis = float(stats.skew(centred)), float(stats.kurtosis(centred))
@@ -86,7 +86,7 @@ def check_normality(logits: ArrayLike, *, num_quantiles: int = 99) -> Normality:
 
 
 def check_variance(logits: ArrayLike) -> Check:
-    """A2: say whether the variance of a target's logits, on average over targets, is below 1.2.
+    """Check A2: the variance of a target's logits, averaged over targets, is below 1.2.
 
     `logits` is (targets, items).
 
@@ -106,9 +106,9 @@ def check_variance(logits: ArrayLike) -> Check:
 
 
 def check_positive_share(logits: ArrayLike, targets: ArrayLike) -> Check:
-    r"""A3: say whether $h_{pos} / K \ll h_{neg}$, by the mean of $h_{pos} / (K h_{neg})$ over targets.
+    r"""Check A3: $h_{pos} / K \ll h_{neg}$, by the mean of $h_{pos} / (K h_{neg})$ over targets.
 
-    Weights (2; 2, 2, 2), the first the positive, give (2/4)/2:
+    Weights (2; 2, 2, 2), the first being the positive, give (2/4)/2:
 
     >>> check_positive_share(np.log([[2.0, 2.0, 2.0, 2.0]]), [0]).statistic
     0.25
@@ -117,7 +117,7 @@ def check_positive_share(logits: ArrayLike, targets: ArrayLike) -> Check:
     positives = np.asarray(targets, dtype=np.int64)
     if positives.shape != values.shape[:1]:
         raise ArgumentError(
-            f"{len(values)} rows of logits came with targets {positives.shape}; pass one each."
+            f"{len(values)} rows of logits came with targets {positives.shape}; pass one target per row."
         )
     weights = np.exp(values - values.max(1, keepdims=True))
     own = weights[np.arange(len(values)), positives]
@@ -130,9 +130,5 @@ def check_positive_share(logits: ArrayLike, targets: ArrayLike) -> Check:
         statistic=share,
         limit=POSITIVE_LIMIT,
         verdict=f"The positive weighs {share:.3f} of the catalogue, "
-        + (
-            "little enough to be left out."
-            if holds
-            else f"not below {POSITIVE_LIMIT}: it cannot be left out."
-        ),
+        + ("little enough to neglect." if holds else f"not below {POSITIVE_LIMIT}: it cannot be neglected."),
     )

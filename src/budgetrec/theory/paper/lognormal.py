@@ -1,4 +1,4 @@
-r"""Sums of lognormal variables: moments, two approximations, and how far these are from the truth.
+r"""Sums of lognormal variables: moments, two approximations, and their distance to samples.
 
 The exponentials $h_i = e^{l_i}$ of normal logits $l_i \sim N(0, \sigma^2)$ are lognormal, and the sampled
 softmax divides by $S = h_1 + \dots + h_k$. Distributions are scipy's frozen ones: `.pdf`, `.cdf`, `.ppf`,
@@ -11,32 +11,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from budgetrec.errors import ArgumentError
+from budgetrec.options import check_not_negative, check_positive
 
 Floats = NDArray[np.float64]
 
 
 class Distribution(Protocol):
-    """What the approximations offer: density, cumulative and quantiles, on numbers or arrays."""
+    """The methods of an approximation, on numbers or arrays."""
 
     def pdf(self, x: Any, /) -> Any:
-        """Density at x."""
-        ...
+        """Return the density at x."""
 
     def cdf(self, x: Any, /) -> Any:
-        """Probability of at most x."""
-        ...
+        """Return the probability of at most x."""
 
     def ppf(self, q: Any, /) -> Any:
-        """Quantile of the probability q."""
-        ...
+        """Return the quantile of the probability q."""
 
 
-def _check(sigma: float, num_terms: int = 1) -> None:
-    if not sigma >= 0:
-        raise ArgumentError(f"sigma is a standard deviation and cannot be {sigma}; pass 0 or more.")
-    if num_terms < 1:
-        raise ArgumentError(f"num_terms is {num_terms}; a sum needs at least 1 term.")
+def _check(sigma: float, num_terms: int) -> None:
+    check_not_negative(sigma=sigma)
+    check_positive(num_terms=num_terms)
 
 
 def lognormal_moment(*, sigma: float, order: float) -> float:
@@ -48,7 +43,7 @@ def lognormal_moment(*, sigma: float, order: float) -> float:
     >>> round(lognormal_moment(sigma=sigma, order=1), 12), round(lognormal_moment(sigma=sigma, order=2), 12)
     (2.0, 16.0)
     """
-    _check(sigma)
+    check_not_negative(sigma=sigma)
     return float(np.exp(order**2 * sigma**2 / 2))
 
 
@@ -65,7 +60,7 @@ def sum_mean(*, sigma: float, num_terms: int) -> float:
 def sum_variance(*, sigma: float, num_terms: int) -> float:
     r"""Return $D S = k e^{\sigma^2} (e^{\sigma^2} - 1)$ (T1).
 
-    With e^{sigma^2} = 4 and three terms, 3 * 4 * 3:
+    With e^{sigma^2} = 4 and three terms it is 3 * 4 * 3:
 
     >>> round(sum_variance(sigma=(2 * np.log(2)) ** 0.5, num_terms=3), 12)
     36.0
@@ -75,10 +70,10 @@ def sum_variance(*, sigma: float, num_terms: int) -> float:
 
 
 def fenton_wilkinson(*, sigma: float, num_terms: int) -> Distribution:
-    r"""Approximate $S$ by one lognormal with the same mean and variance (T2).
+    r"""Approximate $S$ by a lognormal with the same mean and variance (T2).
 
     $S \approx \mathrm{Lognormal}(m, v)$ with $v = \ln(1 + \frac{e^{\sigma^2} - 1}{k})$ and
-    $m = \ln k + \frac{\sigma^2}{2} - \frac{v}{2}$. For one term it is exact; a median is $e^m$:
+    $m = \ln k + \frac{\sigma^2}{2} - \frac{v}{2}$. It is exact for one term, and its median is $e^m$:
 
     >>> float(fenton_wilkinson(sigma=0.7, num_terms=1).ppf(0.5))
     1.0
@@ -103,7 +98,7 @@ def fenton_wilkinson_parameters(*, sigma: float, num_terms: int) -> tuple[float,
 
 
 def central_limit(*, sigma: float, num_terms: int) -> Distribution:
-    r"""Approximate $S$ by the normal with the same mean and variance (T3).
+    r"""Approximate $S$ by a normal with the same mean and variance (T3).
 
     >>> float(central_limit(sigma=0.0, num_terms=4).ppf(0.5))
     4.0
@@ -118,7 +113,7 @@ def central_limit(*, sigma: float, num_terms: int) -> Distribution:
 def inverse_sum_mean(*, sigma: float, num_terms: int) -> float:
     r"""Return $E[1/S] = \frac{k + e^{\sigma^2} - 1}{k^2} e^{-\sigma^2/2}$ by Fenton-Wilkinson (T4).
 
-    With e^{sigma^2} = 4 and k = 3, (6/9)(1/2):
+    With e^{sigma^2} = 4 and k = 3 it is (6/9)(1/2):
 
     >>> round(inverse_sum_mean(sigma=(2 * np.log(2)) ** 0.5, num_terms=3), 12)
     0.333333333333
@@ -131,7 +126,7 @@ def inverse_sum_mean(*, sigma: float, num_terms: int) -> float:
 def inverse_sum_variance(*, sigma: float, num_terms: int) -> float:
     r"""Return $D[1/S] = \frac{(k + e^{\sigma^2} - 1)^2}{k^5} (1 - e^{-\sigma^2})$ by Fenton-Wilkinson (T4).
 
-    With e^{sigma^2} = 4 and k = 3, (36/243)(3/4) = 1/9:
+    With e^{sigma^2} = 4 and k = 3 it is (36/243)(3/4) = 1/9:
 
     >>> round(inverse_sum_variance(sigma=(2 * np.log(2)) ** 0.5, num_terms=3), 12)
     0.111111111111
@@ -154,9 +149,9 @@ def sample_sums(*, sigma: float, num_terms: int, num_samples: int, generator: np
 
 
 def ks_distance(sample: ArrayLike, distribution: Distribution) -> float:
-    """Return the largest gap between a sample's cumulative and a distribution's (Kolmogorov-Smirnov).
+    """Return the largest gap between a sample's distribution function and another (Kolmogorov-Smirnov).
 
-    A sample of one at the median leaves half on either side:
+    One point at the median has half of the mass on either side:
 
     >>> ks_distance([0.0], stats.norm())
     0.5
@@ -168,9 +163,9 @@ def ks_distance(sample: ArrayLike, distribution: Distribution) -> float:
 
 
 def wasserstein_distance(sample: ArrayLike, distribution: Distribution) -> float:
-    """Return the mean distance that mass travels from a sample to a distribution (Wasserstein-1).
+    """Return the mean distance between a sample and a distribution under optimal transport (Wasserstein-1).
 
-    A sample two to the right of where the distribution puts everything:
+    A sample that is 2 to the right of all of the distribution's mass:
 
     >>> wasserstein_distance([3.0, 3.0], stats.norm(loc=1.0, scale=1e-12))
     2.0

@@ -1,4 +1,4 @@
-"""What the paper prints: its learning rates and the numbers of its main table, to set ours beside."""
+"""Numbers printed in the paper, to compare ours with: learning rates and the main table."""
 
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ _TABLE = {
 
 
 def printed(dataset: str, optimizer: str, batch_size: int, num_negatives: int) -> Printed | None:
-    """Look up what the paper prints; it does not say for which loss.
+    """Return the paper's numbers, or None. The paper does not say for which loss they are.
 
     >>> printed("Gowalla", "adam", 128, 128).aul
     43.7

@@ -1,7 +1,7 @@
-r"""The paper's variance of a class in the corrected gradient, as it is printed.
+r"""The paper's variance of one class in the corrected gradient, as printed.
 
-These are the forms of the paper's appendix for one class and one target, with logits $l \sim N(0, \sigma^2)$.
-They treat the draw of a class and the sampled denominator as independent and drop $h_{i_0}^2$
+These are the formulas of the paper's appendix for one class and one target, with logits $l \sim N(0,
+\sigma^2)$. They treat the draw of a class and the sampled denominator as independent and drop $h_{i_0}^2$
 (docs/theory.md, "Where the paper slips"); the law that the planner uses is in noise.py.
 """
 
@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from budgetrec.errors import ArgumentError
+from budgetrec.options import check_not_negative, check_positive
 
 
 def _check(sigma: float, num_negatives: int, num_items: int) -> None:
-    if sigma < 0:
-        raise ArgumentError(f"sigma is a standard deviation and cannot be {sigma}; pass 0 or more.")
-    if num_negatives < 1:
-        raise ArgumentError(f"num_negatives is {num_negatives}; pass at least 1.")
+    check_not_negative(sigma=sigma)
+    check_positive(num_negatives=num_negatives)
     if num_negatives > num_items:
         raise ArgumentError(
             f"num_negatives is {num_negatives}, more than the {num_items} items; pass fewer negatives."
@@ -44,7 +43,7 @@ def paper_class_variance(*, sigma: float, num_negatives: int, num_items: int) ->
 
 
 def paper_class_variance_expanded(*, sigma: float, num_negatives: int, num_items: int) -> float:
-    r"""Return the paper's expansion of $D[XY]$ for $K \gg k \gg 1$, its first term still in it (T6).
+    r"""Return the paper's expansion of $D[XY]$ for $K \gg k \gg 1$, including its first term (T6).
 
     $$\frac{1}{kK} \Big( e^{-\sigma^2} + \frac{C_p}{k} \Big), \qquad C_p = 3 (1 - e^{-\sigma^2})$$
 
@@ -67,7 +66,7 @@ def paper_class_constant(*, sigma: float) -> float:
     >>> round(paper_class_constant(sigma=np.log(2) ** 0.5), 12)
     1.5
     """
-    _check(sigma, 1, 1)
+    check_not_negative(sigma=sigma)
     return float(-3 * np.expm1(-(sigma**2)))
 
 
@@ -78,5 +77,5 @@ def paper_example_constant(features: NDArray[np.float64]) -> float:
     3.0
     """
     if features.ndim != 2 or features.size == 0:
-        raise ArgumentError(f"features have shape {features.shape}; pass a table of (targets, dim).")
+        raise ArgumentError(f"features have shape {features.shape}; pass (targets, dim).")
     return float(np.mean(np.square(features)))
