@@ -7,7 +7,9 @@ import pytest
 from budgetrec.data import demo
 from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.fitting import fit
+from budgetrec.planner.request import PlanOptions
 from budgetrec.runs.run import Run
+from budgetrec.settings.sections import RunConfig
 
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "epochs": 2}
 FLAGS = (
@@ -57,12 +59,8 @@ def test_a_prepared_folder_is_taken_as_it_is(events, tmp_path):
         dataset.folder,
         tmp_path / "run",
         memory="400MiB",
-        planning={"warm_up": 0.3},
-        batch_size=16,
-        num_negatives=20,
-        sharing="sequence",
-        lean=False,
-        **SMALL,
+        config=RunConfig().replaced(SMALL),
+        planning=PlanOptions(warm_up=0.3, batch_size=16, num_negatives=20, sharing="sequence", lean=False),
     )
     assert fitted.run.config.training.batch_size == 16
     assert fitted.run.config.objective.num_negatives == 20

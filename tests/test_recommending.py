@@ -12,9 +12,10 @@ from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.evaluate import evaluate
+from budgetrec.planner.following import train
 from budgetrec.recommending import recommend
 from budgetrec.runs.run import Run
-from budgetrec.training.loop import train
+from budgetrec.settings.sections import RunConfig
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,12 @@ def runs(tmp_path_factory):
     demo.generate_events(truth, num_rows=900, seed=1).write_parquet(folder / "events.parquet")
     demo.item_features(truth, seed=0).write_parquet(folder / "items.parquet")
     dataset = prepare(folder / "events.parquet", folder / "dataset")
-    settings = {"dim": 8, "max_length": 6, "num_negatives": 8, "batch_size": 16, "steps": 6}
+    config = RunConfig().replaced(
+        {"dim": 8, "max_length": 6, "num_negatives": 8, "batch_size": 16, "steps": 6}
+    )
     features = read_item_features(folder / "items.parquet", dataset)
-    train(dataset, folder / "table", **settings)
-    train(dataset, folder / "features", features=features, **settings)
+    train(dataset, folder / "table", config)
+    train(dataset, folder / "features", config, features=features)
     return folder
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from budgetrec import prepare
 from budgetrec.data.demo import generate_events, make_truth
+from budgetrec.planner.following import train
 from budgetrec.settings.sections import RunConfig
-from budgetrec.training.loop import train
 
 SETTINGS = {"dim": 8, "num_heads": 1, "num_blocks": 1, "max_length": 20, "batch_size": 32, "epochs": 2}
 

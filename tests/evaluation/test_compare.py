@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import budgetrec as library
+from budgetrec.planner.following import train
 from budgetrec.settings.sections import RunConfig
-from budgetrec.training.loop import train
 from tests.evaluation.conftest import SETTINGS
 
 

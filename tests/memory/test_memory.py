@@ -14,8 +14,8 @@ from budgetrec.errors import ArgumentError
 from budgetrec.memory import RunMemory, measure_overhead
 from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.rehearsal import Stand, rehearse
-from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
 from budgetrec.memory.run_memory import PARTS, _stand_in
+from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
 from budgetrec.memory.timeline import begin, record, stage, turn
 from budgetrec.settings.build import build_model, build_objective
 from budgetrec.settings.sections import RunConfig

@@ -12,10 +12,11 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError
 from budgetrec.models import Bert4Rec, SASRec, SequenceModel
+from budgetrec.planner.following import train
 from budgetrec.probe import NoiseProbe, measure_noise
 from budgetrec.samplers import Popularity
+from budgetrec.settings.sections import RunConfig
 from budgetrec.theory.noise import predict_noise
-from budgetrec.training.loop import train
 
 NUM_ITEMS = 500
 
@@ -29,20 +30,25 @@ def dataset(tmp_path_factory):
     return prepare(folder / "events.parquet", folder / "dataset")
 
 
+SETTINGS = {
+    "dim": 16,
+    "hidden_dim": 16,
+    "max_length": 40,
+    "num_negatives": 64,
+    "batch_size": 32,
+    "learning_rate": 1e-2,
+    "epochs": 4,
+    "validation_users": 50,
+}
+
+
 @pytest.fixture(scope="module")
 def model(dataset, tmp_path_factory):
     """Train a small SASRec for four epochs."""
     run = train(
         dataset,
         tmp_path_factory.mktemp("runs") / "run",
-        dim=16,
-        hidden_dim=16,
-        max_length=40,
-        num_negatives=64,
-        batch_size=32,
-        learning_rate=1e-2,
-        epochs=4,
-        validation_users=50,
+        RunConfig().replaced(SETTINGS),
     )
     return run.model
 

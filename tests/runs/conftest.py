@@ -8,9 +8,10 @@ import pytest
 from budgetrec.data import demo
 from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
-from budgetrec.training.loop import train
+from budgetrec.planner.following import train
+from budgetrec.settings.sections import RunConfig
 
-SETTINGS = {"dim": 8, "max_length": 6, "num_negatives": 8, "batch_size": 16, "steps": 6}
+CONFIG = RunConfig().replaced({"dim": 8, "max_length": 6, "num_negatives": 8, "batch_size": 16, "steps": 6})
 
 
 @pytest.fixture(scope="package")
@@ -21,12 +22,12 @@ def trained(tmp_path_factory):
     demo.generate_events(truth, num_rows=900, seed=1).write_parquet(root / "events.parquet")
     demo.item_features(truth, seed=0).write_parquet(root / "features.parquet")
     dataset = prepare(root / "events.parquet", root / "dataset")
-    train(dataset, root / "table", **SETTINGS)
+    train(dataset, root / "table", CONFIG)
     train(
         dataset,
         root / "features",
+        CONFIG,
         features=read_item_features(root / "features.parquet", dataset),
-        **SETTINGS,
     )
     return SimpleNamespace(dataset=root / "dataset", table=root / "table", features=root / "features")
 

@@ -19,13 +19,13 @@ from budgetrec.data.features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, TrainingError
 from budgetrec.evaluation.evaluate import evaluate
+from budgetrec.planner.following import resume, train
 from budgetrec.ranking.metrics import ndcg
 from budgetrec.ranking.ranks import rank_targets
 from budgetrec.runs.checkpoint import load_checkpoint, save_checkpoint
 from budgetrec.runs.layout import BEST, LAST
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
-from budgetrec.training.loop import resume, train
 from tests.data.oracle import oracle
 
 SMALL = {
@@ -285,11 +285,11 @@ def test_cosine_runs_are_evaluated_as_they_are_trained(dataset, tmp_path):
     assert float(states.detach().norm()) == pytest.approx(10)
 
 
-def test_what_cannot_change_in_the_middle_is_refused(dataset, tmp_path):
+def test_what_cannot_change_in_the_middle_is_refused(dataset, refused, tmp_path):
     """A resumed run keeps its settings; only its end may move."""
     train(dataset, tmp_path / "run", config(steps=2))
-    with pytest.raises(ArgumentError, match="batch_size cannot change in the middle"):
-        resume(tmp_path / "run", batch_size=64)
+    told = refused("train", "--resume", tmp_path / "run", "--batch-size", 64)
+    assert "batch_size cannot change in the middle" in told
 
 
 def test_a_damaged_checkpoint_is_told_from_a_run(dataset, tmp_path):
@@ -402,9 +402,9 @@ def test_a_request_beyond_the_memory_gets_a_sentence(dataset, tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("dim", "8"), ("dim", 8.0), ("epochs", True), ("colour", 3)])
 def test_settings_of_another_type_are_refused(dataset, tmp_path, name, value):
-    """A keyword of the wrong type is told before anything is trained."""
+    """A setting of the wrong type is told before anything is trained."""
     with pytest.raises(ArgumentError, match=name):
-        train(dataset, tmp_path / "run", **{name: value})
+        train(dataset, tmp_path / "run", RunConfig().replaced({name: value}))
 
 
 def test_a_full_disk_is_told(dataset, tmp_path):

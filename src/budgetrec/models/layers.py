@@ -11,9 +11,8 @@ from torch.nn import functional
 from budgetrec.errors import ArgumentError
 from budgetrec.models.activations import ACTIVATIONS
 from budgetrec.models.item_encoders import FeatureEncoder
+from budgetrec.models.specification import NORMS
 from budgetrec.options import check_choice
-
-NORMS = ("pre", "query")
 
 
 class Dropout(nn.Module):

@@ -9,6 +9,7 @@ from budgetrec.display.evaluation_text import MEASURES, how_measured
 from budgetrec.display.words import as_bytes, as_number, as_seconds, as_share, as_text, label
 from budgetrec.errors import DataError
 from budgetrec.evaluation.evaluate import LOSSES
+from budgetrec.models.registry import MODELS
 from budgetrec.report.cells import QUALITY, environment_pairs, interval, mean_cell
 from budgetrec.report.charts import Panels, curve, draw_panels
 from budgetrec.report.page import render
@@ -19,7 +20,6 @@ from budgetrec.runs.environment import command_text
 from budgetrec.runs.layout import METRICS_FILE, PLAN, evaluation_summary
 from budgetrec.runs.record import RunRecord, peak_bytes
 
-MODEL_NAMES = {"sasrec": "SASRec", "bert4rec": "BERT4Rec"}
 _PANELS = {
     "Loss": {"val_loss": "validation loss", "train_loss": "training loss"},
     "Validation NDCG@10": {QUALITY: "validation NDCG@10"},
@@ -68,7 +68,7 @@ def run_page(run: RunRecord) -> str:
 
 def _model_name(run: RunRecord) -> str:
     name = run.settings["model"].get("model", "model")
-    return MODEL_NAMES.get(str(name), str(name))
+    return MODELS[name].title if name in MODELS else str(name)
 
 
 def _subtitle(run: RunRecord) -> str:

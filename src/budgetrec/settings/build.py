@@ -1,7 +1,6 @@
 """From settings to the parts that do the work; those never see a setting."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from budgetrec.errors import ArgumentError
-from budgetrec.models import Bert4Rec, SASRec, SequenceModel
+from budgetrec.models.contract import SequenceModel
+from budgetrec.models.registry import MODELS
 from budgetrec.objectives.contract import Objective
 from budgetrec.objectives.specification import ObjectiveParts
 from budgetrec.samplers.contract import AnySampler
@@ -21,21 +21,7 @@ def build_model(
     config: ModelConfig, num_items: int, *, features: Tensor | None, generator: torch.Generator
 ) -> SequenceModel:
     """Make the model that `config` names, with weights from `generator`."""
-    settings: dict[str, Any] = {
-        "dim": config.dim,
-        "num_blocks": config.num_blocks,
-        "num_heads": config.num_heads,
-        "max_length": config.max_length,
-        "hidden_dim": config.hidden_dim,
-        "dropout": config.dropout,
-        "activation": config.activation,
-        "norm": config.norm,
-        "tied": config.tied,
-    }
-    if config.model == "sasrec":
-        return SASRec(num_items, features=features, generator=generator, **settings)
-    rates: dict[str, Any] = {"mask_rate": config.mask_rate, "last_rate": config.last_rate}
-    return Bert4Rec(num_items, features=features, generator=generator, **settings, **rates)
+    return MODELS[config.model].build(config, num_items, features=features, generator=generator)
 
 
 def build_objective(

@@ -18,6 +18,7 @@ import tomli_w
 
 from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError, ConfigError
+from budgetrec.models.registry import MODELS, ModelOptions
 from budgetrec.objectives.registry import OBJECTIVES, ObjectiveOptions
 from budgetrec.objectives.specification import SHARINGS, ObjectiveSpecification
 from budgetrec.options import (
@@ -25,7 +26,6 @@ from budgetrec.options import (
     check_choice,
     check_not_negative,
     check_positive,
-    check_share,
     setting,
 )
 from budgetrec.samplers.registry import SAMPLERS, SamplerOptions
@@ -34,27 +34,14 @@ from budgetrec.units import parse_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """What reads the sequences."""
+class ModelConfig(ModelOptions):
+    """What reads the sequences; the options of models stand in their registry."""
 
-    model: str = setting("sasrec", "One of sasrec, bert4rec.")
-    dim: int = setting(64, "Size of item vectors and hidden states.")
-    num_blocks: int = setting(2, "Number of transformer blocks.")
-    num_heads: int = setting(2, "Number of attention heads; must divide dim.")
-    hidden_dim: int | None = setting(None, "Width of the feed-forward layers. [default: dim]")
-    max_length: int = setting(200, "Read at most this many items of a sequence, the latest ones.")
-    dropout: float = setting(0.2, "Dropout rate.")
-    activation: str = setting("relu", "One of relu, gelu, silu.")
-    norm: str = setting("pre", "Where layer norm goes: pre, or query as in the published SASRec.")
-    tied: bool = setting(True, "Use the same item vectors for input and output.")
-    mask_rate: float = setting(0.2, "BERT4Rec: share of items to mask.")
-    last_rate: float = setting(0.1, "BERT4Rec: share of sequences in which only the last item is masked.")
+    model: str = setting("sasrec", f"One of {', '.join(MODELS)}.")
 
     def __post_init__(self) -> None:
-        check_choice("model", self.model, ("sasrec", "bert4rec"))
-        check_positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
-        check_positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
-        check_share(mask_rate=self.mask_rate, last_rate=self.last_rate)
+        check_choice("model", self.model, tuple(MODELS))
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +184,8 @@ _SECTIONS = {
 
 # Which settings only drawn negatives have.
 DRAWN_ONLY = ("num_negatives", "sharing", "sampler")
-# Which settings of model and optimiser are read only where another one has one of these values.
+# Which settings of the optimiser are read only where another one has one of these values.
 _READ_BY: tuple[tuple[set[str], str, tuple[str, ...]], ...] = (
-    ({"mask_rate", "last_rate"}, "model", ("bert4rec",)),
     ({"momentum"}, "optimizer", ("momentum",)),
     ({"beta1", "beta2"}, "optimizer", ("adam", "adamw")),
 )
@@ -221,6 +207,7 @@ def _readers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     drawing = tuple(name for name, each in OBJECTIVES.items() if each.draws)
     yield from ((name, "objective", drawing) for name in DRAWN_ONLY)
     registries: tuple[tuple[str, Mapping[str, _WithOptions]], ...] = (
+        ("model", MODELS),
         ("objective", OBJECTIVES),
         ("sampler", SAMPLERS),
     )
