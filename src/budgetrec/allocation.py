@@ -2,15 +2,14 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Self
 
 from budgetrec.objectives.registry import OBJECTIVES
 from budgetrec.options import Value
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SHARING_WORDS = {
     "batch": "one set for the batch",
@@ -60,10 +59,10 @@ class Allocation:
         """Return the same way to take a step with other numbers."""
         return dataclasses.replace(self, batch_size=batch_size, num_negatives=num_negatives)
 
-    def num_groups(self, batch_size: ArrayLike, mean_targets: float) -> Floats:
+    def num_groups(self, batch_size: "NDArray[np.float64]", mean_targets: float) -> "NDArray[np.float64]":
         """Count the independent sets of negatives of steps with `batch_size` sequences."""
-        sizes = np.asarray(batch_size, np.float64)
-        return {"batch": np.ones_like(sizes), "sequence": sizes, "target": sizes * mean_targets}[self.sharing]
+        per_sequence = {"batch": 0.0, "sequence": 1.0, "target": mean_targets}[self.sharing]
+        return batch_size * per_sequence + (per_sequence == 0)
 
     def describe(self) -> str:
         """Name the way to take a step in a few words."""

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from budgetrec.errors import ArgumentError
-from budgetrec.objectives.blocks import BLOCK_BYTES
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.scoring import RowLoss, Scores, Scoring, mean_loss
+from budgetrec.objectives.specification import BLOCK_BYTES
 from budgetrec.samplers.contract import Negatives
 
 

@@ -8,10 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-# A block's logits and gathered rows. Measured on one CPU thread: 2 to 16 MiB are alike, 0.5 and 64 MiB half
-# as fast.
-BLOCK_BYTES = 4 * 2**20
-TABLE_BLOCK_BYTES = 64 * 2**20  # of logits against every item
 # Below this many targets in a block of torch's, products with the whole table are slow.
 _FEWEST_TARGETS = 64
 TILE_TARGETS = 1024

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import LinearCrossEntropyOptions, functional
 
-from budgetrec.objectives.blocks import TABLE_BLOCK_BYTES, TILE_TARGETS, in_tiles
+from budgetrec.objectives.blocks import TILE_TARGETS, in_tiles
 from budgetrec.objectives.blocks import tile_items as tile_items_of
 from budgetrec.objectives.checks import check_finite, check_inputs, check_options
+from budgetrec.objectives.specification import TABLE_BLOCK_BYTES
 
 Floats = NDArray[np.float64]
 

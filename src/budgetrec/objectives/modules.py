@@ -8,13 +8,12 @@ from torch import Tensor, nn
 
 from budgetrec.errors import ArgumentError
 from budgetrec.objectives.binary import binary_cross_entropy
-from budgetrec.objectives.blocks import BLOCK_BYTES, TABLE_BLOCK_BYTES
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.full_softmax import full_softmax
 from budgetrec.objectives.reduced import reduced_cross_entropy
 from budgetrec.objectives.sampled_softmax import row_loss_for, sampled_softmax
 from budgetrec.objectives.scalable import scalable_cross_entropy
-from budgetrec.objectives.specification import SHARINGS
+from budgetrec.objectives.specification import BLOCK_BYTES, SHARINGS, TABLE_BLOCK_BYTES
 from budgetrec.samplers.contract import AdaptiveSampler, Negatives, Sampler, check_num_items
 from budgetrec.samplers.uniform import Uniform
 

@@ -7,8 +7,8 @@ joins `ObjectiveOptions`; flags and TOML keys follow. Builders import torch only
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from budgetrec.objectives.blocks import TABLE_BLOCK_BYTES, in_tiles
 from budgetrec.objectives.specification import (
+    TABLE_BLOCK_BYTES,
     BucketOptions,
     CalibrationOptions,
     ChunkOptions,
@@ -77,6 +77,12 @@ def _full_softmax(parts: ObjectiveParts) -> "FullSoftmax":
     )
 
 
+def _in_tiles(num_items: int, half: bool) -> bool:
+    from budgetrec.objectives.blocks import in_tiles
+
+    return half or in_tiles(num_items, 4, TABLE_BLOCK_BYTES)
+
+
 def _scalable(parts: ObjectiveParts) -> "ScalableCrossEntropy":
     from budgetrec.objectives.modules import ScalableCrossEntropy
 
@@ -127,7 +133,7 @@ OBJECTIVES: dict[str, ObjectiveSpecification] = {
             options=ScoreOptions,
             law="exact",
             block_bytes=TABLE_BLOCK_BYTES,
-            in_tiles=lambda num_items, half: half or in_tiles(num_items, 4, TABLE_BLOCK_BYTES),
+            in_tiles=_in_tiles,
         ),
         ObjectiveSpecification(
             name="sce",

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 
 from budgetrec.errors import ArgumentError
-from budgetrec.objectives.blocks import BLOCK_BYTES
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.logq import logq_rows, refined_logq_rows
 from budgetrec.objectives.scoring import RowLoss, Scores, Scoring, log_sum_exp, mean_loss
-from budgetrec.objectives.specification import CORRECTIONS
+from budgetrec.objectives.specification import BLOCK_BYTES, CORRECTIONS
 from budgetrec.samplers.contract import Negatives
 
 

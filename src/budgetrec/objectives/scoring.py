@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from budgetrec.objectives.blocks import BLOCK_BYTES, block_steps
+from budgetrec.objectives.blocks import block_steps
 from budgetrec.objectives.checks import Table, check_finite, check_inputs, check_options
+from budgetrec.objectives.specification import BLOCK_BYTES
 from budgetrec.samplers.contract import Negatives
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from budgetrec.allocation import Allocation
 from budgetrec.errors import PlanError
 from budgetrec.planner.bytes import refuse_if_nothing_fits
@@ -84,7 +86,7 @@ def _record(
         because["batch_size"] = because["num_negatives"] = (
             f"{n:,}: the paper's n = k, the largest that fits with one set of negatives for the batch."
         )
-    num_groups = float(allocation.num_groups(n, search.mean_targets)) if allocation.draws else 0
+    num_groups = float(allocation.num_groups(np.asarray(float(n)), search.mean_targets)) if allocation.draws else 0
     return Plan(
         allocation=allocation,
         num_groups=round(num_groups),

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from budgetrec.options import Options, check_not_negative, setting
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from budgetrec.samplers.contract import AnySampler, LastingSampler
@@ -35,7 +34,7 @@ class SamplerParts:
 
     num_items: int
     num_negatives: int
-    train_counts: NDArray[np.int64]
+    train_counts: "NDArray[np.int64]"
     item_table: "Callable[[], Tensor]"
     options: Options
 
