@@ -48,14 +48,12 @@ def binary_cross_entropy(
     """
     if isinstance(table, Tensor):
         num_items = table.shape[0]
-    if not 0 <= calibration <= 1:
-        raise ArgumentError(f"calibration is {calibration}; pass 0 for BCE, up to 1 for the calibrated form.")
     if calibration > 0 and num_items is None:
         raise ArgumentError(
             "gBCE needs the size of the catalogue; pass num_items beside a table that is a function."
         )
     return mean_loss(
-        _rows(calibration, num_items or 2),
+        binary_row_loss(calibration, num_items or 2),
         hidden,
         targets,
         table,
@@ -68,7 +66,11 @@ def binary_cross_entropy(
     )
 
 
-def _rows(calibration: float, num_items: int) -> RowLoss:
+def binary_row_loss(calibration: float, num_items: int) -> RowLoss:
+    """Return the loss of a target, with the power that calibrates its positive."""
+    if not 0 <= calibration <= 1:
+        raise ArgumentError(f"calibration is {calibration}; pass 0 for BCE, up to 1 for the calibrated form.")
+
     def rows(scores: Scores) -> Tensor:
         kept = scores.num_kept()
         power = 1 - calibration * (1 - kept / (num_items - 1))

@@ -7,15 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from budgetrec.errors import ArgumentError
-from budgetrec.objectives.binary import binary_cross_entropy
+from budgetrec.objectives.binary import binary_row_loss
 from budgetrec.objectives.checks import Table
 from budgetrec.objectives.full_softmax import full_softmax
 from budgetrec.objectives.reduced import reduced_cross_entropy
-from budgetrec.objectives.sampled_softmax import row_loss_for, sampled_softmax
+from budgetrec.objectives.sampled_softmax import row_loss_for
 from budgetrec.objectives.scalable import scalable_cross_entropy
+from budgetrec.objectives.scoring import RowLoss, Scoring, mean_loss
 from budgetrec.objectives.specification import BLOCK_BYTES, SHARINGS, TABLE_BLOCK_BYTES
 from budgetrec.samplers.contract import AdaptiveSampler, Negatives, Sampler, check_num_items
 from budgetrec.samplers.uniform import Uniform
+
+_PLAIN = Scoring()
 
 
 def _need(generator: torch.Generator | None) -> torch.Generator:
@@ -40,8 +43,13 @@ class Drawn:
         return self.negatives.part(sequences, slice(width))
 
 
-class _Sampled(nn.Module):
-    """Groups the targets by how they share negatives, and draws for each group."""
+class SampledObjective(nn.Module):
+    """Averages a row loss over targets, each scored against the negatives that its group draws.
+
+    `sharing` says who shares a set of negatives: the whole "batch", each "sequence", or nobody ("target").
+    `sampler` is uniform with replacement unless given. `lean` keeps about `block_bytes` of logits at a time,
+    `sparse_grad` makes the table's gradient row-sparse.
+    """
 
     whole_table = False  # only the rows of targets and negatives are asked for
 
@@ -50,10 +58,16 @@ class _Sampled(nn.Module):
         num_items: int,
         num_negatives: int,
         sharing: str,
-        sampler: Sampler | AdaptiveSampler | None,
-        block_bytes: int | None,
+        row_loss: RowLoss,
+        *,
+        sampler: Sampler | AdaptiveSampler | None = None,
+        scoring: Scoring = _PLAIN,
+        lean: bool = False,
+        sparse_grad: bool = False,
+        block_bytes: int | None = None,
     ) -> None:
         super().__init__()
+        self.row_loss, self.scoring, self.lean, self.sparse_grad = row_loss, scoring, lean, sparse_grad
         if sharing not in SHARINGS:
             raise ArgumentError(f"sharing is {sharing!r}; pass one of {', '.join(map(repr, SHARINGS))}.")
         self.num_items = check_num_items(num_items)
@@ -130,6 +144,34 @@ class _Sampled(nn.Module):
 
         return None if hidden is None else arrange(hidden), arrange(targets), None
 
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Table,
+        *,
+        generator: torch.Generator | None = None,
+        mask: Tensor | None = None,
+        negatives: Negatives | None = None,
+    ) -> Tensor:
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
+
+        Negatives are drawn with `generator`, unless they are given.
+        """
+        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator, negatives)
+        return mean_loss(
+            self.row_loss,
+            hidden,
+            targets,
+            table,
+            negatives,
+            mask,
+            options=self.scoring,
+            lean=self.lean,
+            sparse_grad=self.sparse_grad,
+            block_bytes=self.block_bytes,
+        )
+
     def extra_repr(self) -> str:
         """Show what decides the draws."""
         return (
@@ -138,13 +180,11 @@ class _Sampled(nn.Module):
         )
 
 
-class SampledSoftmax(_Sampled):
+class SampledSoftmax(SampledObjective):
     """Sampled softmax for sequence models, with negatives drawn inside.
 
-    `sharing` says who shares a set of negatives: the whole "batch", each "sequence", or nobody ("target").
-    `correction` is "none", "theorem", "logq", "logq-negatives" or "refined-logq" (docs/objectives.md).
-    `sampler` is uniform with replacement unless given. `lean` keeps about `block_bytes` of logits at a time,
-    `sparse_grad` makes the table's gradient row-sparse.
+    `correction` is "none", "theorem", "logq", "logq-negatives" or "refined-logq" (docs/objectives.md); the
+    rest as in `SampledObjective`.
 
     >>> objective = SampledSoftmax(num_items=100, num_negatives=8)
     >>> hidden, table = torch.zeros(2, 3, 4), torch.zeros(100, 4)
@@ -167,46 +207,21 @@ class SampledSoftmax(_Sampled):
         sparse_grad: bool = False,
         block_bytes: int | None = None,
     ) -> None:
-        super().__init__(num_items, num_negatives, sharing, sampler, block_bytes)
-        row_loss_for(correction)  # refuse an unknown word now, not at the first step
-        self.correction = correction
-        self.temperature = temperature
-        self.cosine = cosine
-        self.lean = lean
-        self.sparse_grad = sparse_grad
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        table: Table,
-        *,
-        generator: torch.Generator | None = None,
-        mask: Tensor | None = None,
-        negatives: Negatives | None = None,
-    ) -> Tensor:
-        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
-
-        Negatives are drawn with `generator`, unless they are given.
-        """
-        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator, negatives)
-        return sampled_softmax(
-            hidden,
-            targets,
-            table,
-            negatives,
-            mask,
-            correction=self.correction,
-            temperature=self.temperature,
-            cosine=self.cosine,
-            lean=self.lean,
-            sparse_grad=self.sparse_grad,
-            block_bytes=self.block_bytes,
+        super().__init__(
+            num_items,
+            num_negatives,
+            sharing,
+            row_loss_for(correction),
+            sampler=sampler,
+            scoring=Scoring(temperature, cosine),
+            lean=lean,
+            sparse_grad=sparse_grad,
+            block_bytes=block_bytes,
         )
 
 
-class BinaryCrossEntropy(_Sampled):
-    """BCE, or gBCE when `calibration` is above 0, for sequence models; the rest as in `SampledSoftmax`."""
+class BinaryCrossEntropy(SampledObjective):
+    """BCE, or gBCE when `calibration` is above 0, for sequence models; the rest as in `SampledObjective`."""
 
     def __init__(
         self,
@@ -220,37 +235,15 @@ class BinaryCrossEntropy(_Sampled):
         sparse_grad: bool = False,
         block_bytes: int | None = None,
     ) -> None:
-        super().__init__(num_items, num_negatives, sharing, sampler, block_bytes)
-        self.calibration = calibration
-        self.lean = lean
-        self.sparse_grad = sparse_grad
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        table: Table,
-        *,
-        generator: torch.Generator | None = None,
-        mask: Tensor | None = None,
-        negatives: Negatives | None = None,
-    ) -> Tensor:
-        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
-
-        Negatives are drawn with `generator`, unless they are given.
-        """
-        hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator, negatives)
-        return binary_cross_entropy(
-            hidden,
-            targets,
-            table,
-            negatives,
-            mask,
-            calibration=self.calibration,
-            num_items=self.num_items,
-            lean=self.lean,
-            sparse_grad=self.sparse_grad,
-            block_bytes=self.block_bytes,
+        super().__init__(
+            num_items,
+            num_negatives,
+            sharing,
+            binary_row_loss(calibration, num_items),
+            sampler=sampler,
+            lean=lean,
+            sparse_grad=sparse_grad,
+            block_bytes=block_bytes,
         )
 
 

@@ -86,10 +86,10 @@ def _record(
         because["batch_size"] = because["num_negatives"] = (
             f"{n:,}: the paper's n = k, the largest that fits with one set of negatives for the batch."
         )
-    num_groups = float(allocation.num_groups(np.asarray(float(n)), search.mean_targets)) if allocation.draws else 0
+    num_groups = allocation.num_groups(np.asarray(float(n)), search.mean_targets)
     return Plan(
         allocation=allocation,
-        num_groups=round(num_groups),
+        num_groups=round(float(num_groups)) if allocation.draws else 0,
         num_targets=round(n * search.mean_targets),
         optimizer=request.config.optimizer.optimizer,
         goal=request.options.goal,
