@@ -91,7 +91,10 @@ class Sampler(Protocol):
         """Slots a group, $k$; None if as many as the batch has targets."""
 
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:
-        """Draw for `targets` of shape (G, T/G); `mask` is True where a target is real."""
+        """Draw for `targets` of shape (G, T/G); `mask` is True where a target is real.
+
+        The ids returned share no memory: not even the rows of groups that meet the same items.
+        """
 
 
 class AdaptiveSampler(Protocol):
