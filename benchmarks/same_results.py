@@ -86,7 +86,7 @@ subprocess.run = lambda *arguments, **options: subprocess.CompletedProcess(argum
 from budgetrec.cli import main
 main()
 """
-PROSE = {"because", "assumptions", "why"}  # the words may change, their numbers may not
+PROSE = {"because", "assumptions", "name", "why"}  # the words may change, their numbers may not
 
 
 @dataclass(frozen=True)
