@@ -26,8 +26,8 @@ DATASET = GOLDEN / "dataset"
 VALUES = json.loads((GOLDEN / "values.json").read_text())
 # Clocks, measured bytes, names of folders, and the words for an allocation that a plan looked at.
 LEFT_OUT = {
-    "run", "files", "name", "why", "seconds", "evaluation_seconds", "mean_loss_over_seconds", "examples_per_second",
-    "peak_bytes", "training_bytes",
+    "run", "files", "name", "why", "seconds", "evaluation_seconds", "mean_loss_over_seconds",
+    "examples_per_second", "peak_bytes", "training_bytes",
 }  # fmt: skip
 
 
