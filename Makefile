@@ -26,7 +26,7 @@ lint: .venv/ready ## style, types, and which module may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --no-logo
 
 test: lint ## everything CI checks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2
