@@ -1,4 +1,4 @@
-"""Whether this version gives what an earlier one gave, bit for bit. Takes about four minutes.
+"""Whether this version gives what an earlier one gave, bit for bit. Takes about five minutes on two cores.
 
     .venv/bin/python benchmarks/same_results.py --before 905d0a8
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import budgetrec
-from budgetrec.objectives import SampledSoftmax
+from budgetrec.objectives.modules import SampledSoftmax
 from tests.house import ROOT, SOURCES, branches, namespace, nodes, tree_of
 
 # Where a word is an objective's or a sampler's name by chance: the file, the source, and what it is instead.

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from budgetrec.objectives import (
+from budgetrec.objectives.modules import (
     BinaryCrossEntropy,
     FullSoftmax,
     ReducedCrossEntropy,
