@@ -22,10 +22,11 @@ demo: .venv/ready ## the main job on generated data: prepare, plan for 512 MiB, 
 		--max-length 50 --dropout 0.1 --learning-rate 0.003 --epochs 15 --warm-up 5
 	$(BIN)/budgetrec recommend build/demo/run --users user-0,user-1 --top 3
 
-lint: .venv/ready ## style and types
+lint: .venv/ready ## style, types, and which module may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 test: lint ## everything CI checks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2
