@@ -13,7 +13,7 @@ class Watcher:
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
-        """Surround the loop; the run ends after so many steps or seconds, where that is known."""
+        """Surround the loop; `total_steps` or `seconds` say when the run ends, where that is known."""
         yield
 
     def step(
