@@ -148,7 +148,7 @@ def print_statistics(info: "DatasetInfo") -> None:
     rows, statistics = [], info["statistics"]
     for name, value in statistics.items():
         if name == "time":
-            rows += [("from", statistics["time"]["first"]), ("to", statistics["time"]["last"])]
+            rows += [("from", str(statistics["time"]["first"])), ("to", str(statistics["time"]["last"]))]
         elif name == "density":
             rows.append((name, f"{value:.3%}"))
         else:

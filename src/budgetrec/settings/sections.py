@@ -299,9 +299,9 @@ class RunConfig:
                     f"{key} {' or '.join(readers)}."
                 )
 
-    def write(self, path: Path, extra: Mapping[str, object]) -> None:
+    def write(self, path: Path, extra: Mapping[str, object] | None = None) -> None:
         """Write TOML; `extra` comes first, as keys outside the sections."""
-        path.write_text(tomli_w.dumps({**extra, **self.to_dict()}), "utf-8")
+        path.write_text(tomli_w.dumps({**(extra or {}), **self.to_dict()}), "utf-8")
 
 
 def all_settings() -> list[tuple[str, dataclasses.Field[Any], Any]]:
