@@ -49,7 +49,7 @@ RUNS = {
     "--table-updates row-sparse",
     "gbce, popularity": f"{DRAWN} --objective gbce --calibration 0.9 --sampler popularity --optimizer sgd",
     "full softmax, lean": f"{COMMON} --objective full-softmax --lean --schedule cosine --warmup-steps 5",
-    "full softmax, bert4rec, temperature": f"{COMMON} --objective full-softmax --model bert4rec "
+    "full softmax, bert4rec, temperature": f"{COMMON} --objective full-softmax "
     "--temperature 0.5 --micro-batches 2 --activation gelu",
     "sce": f"{COMMON} --objective sce --num-buckets 8 --bucket-targets 32 --bucket-items 32",
     "rece, lean": f"{COMMON} --objective rece --num-buckets 8 --lean --clip-norm 1",
@@ -68,7 +68,7 @@ PLANS = {
     "plan, least noise": f"{CATALOGUE} --goal noise --max-length 50",
     "plan, n = k": f"{SMALL} --rule paper",
     "plan, full softmax": f"{SMALL} --objective full-softmax --margin 0.2",
-    "plan around fixed settings": f"{CATALOGUE} --batch-size 64 --sharing batch --model bert4rec "
+    "plan around fixed settings": f"{CATALOGUE} --batch-size 64 --sharing batch "
     "--optimizer sgd",
     "plan judges what is given": f"{SMALL} --batch-size 32 --num-negatives 100 --sharing target "
     "--objective gbce --no-lean --micro-batches 2 --table-updates row-sparse",

@@ -41,10 +41,9 @@ class Allocation:
     @property
     def settings(self) -> dict[str, Value]:
         """The settings of a run that trains this way, by name."""
+        unread = () if self.draws else ("num_negatives", "sharing")
         found = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        if not self.draws:
-            del found["num_negatives"], found["sharing"]
-        return found
+        return {name: value for name, value in found.items() if value is not None and name not in unread}
 
     @property
     def family(self) -> Self:

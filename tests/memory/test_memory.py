@@ -14,10 +14,10 @@ from budgetrec.errors import ArgumentError
 from budgetrec.memory import RunMemory, measure_overhead
 from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.rehearsal import Stand, rehearse
-from budgetrec.memory.run_memory import PARTS, _stand_in
+from budgetrec.memory.run_memory import PARTS
 from budgetrec.memory.shapes import Windows, cutting_for, draw_shapes
 from budgetrec.memory.timeline import begin, record, stage, turn
-from budgetrec.settings.build import build_model, build_objective
+from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.gradients import gather_in_place
 
@@ -78,7 +78,15 @@ def test_small_steps_foretell_the_tensors_of_a_large_one(changes: dict[str, obje
     config = RunConfig().replaced({**SMALL, "num_negatives": 100, **changes})
     found = dry_run(**changes)
     model = build_model(config.model, 2000, features=None, generator=torch.Generator())
-    objective = build_objective(config.objective, _stand_in(2000), model)
+    sampler = None
+    if config.objective.specification.draws:
+        sampler = build_sampler(
+            config.objective,
+            num_items=2000,
+            train_counts=np.ones(2000, np.int64),
+            item_table=model.item_table,
+        )
+    objective = build_objective(config.objective, 2000, sampler)
     stand = Stand(model, gather_in_place(model, sparse=False), config.training.targets == "last")
     run = rehearse(stand, objective, np.sort(LENGTHS[:60])[::-1].copy())
     sizes = run.sizes

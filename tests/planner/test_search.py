@@ -8,21 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budgetrec.planner.kinds import Kind
+from budgetrec.allocation import Allocation
 from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.search import Search, ladder
 from budgetrec.planner.seconds import StepSeconds, fit_seconds, seconds_of, seconds_row
 from budgetrec.theory.noise import NoiseConstants
 
-SEQUENCE = Kind(objective="sampled-softmax", sharing="sequence", lean=False, table_updates="dense")
+
+def family(**words):
+    """Return a way to take a step, whatever n and k are."""
+    return Allocation(batch_size=1, num_negatives=1, **words)
+
+
+SEQUENCE = family(objective="sampled-softmax", sharing="sequence", lean=False, table_updates="dense")
 BATCH = dataclasses.replace(SEQUENCE, sharing="batch")
-FULL = Kind(objective="full-softmax", sharing="batch", lean=True, table_updates="dense")
+FULL = family(objective="full-softmax", sharing="batch", lean=True, table_updates="dense")
 
 
 def make_search(**changes):
     """Return a search over two ways of sharing and the full softmax, with round numbers."""
 
-    def count(kind, per_logit):
+    def count(way, per_logit):
         def total(n, k, micro_batches):
             part = np.ceil(np.asarray(n) / (micro_batches or 1))
             return 1000.0 + part * (100 + per_logit * np.asarray(k)) + 8 * np.asarray(n)
@@ -30,7 +36,7 @@ def make_search(**changes):
         return total
 
     values = {
-        "kinds": (SEQUENCE, BATCH, FULL),
+        "families": (SEQUENCE, BATCH, FULL),
         "constants": NoiseConstants.saturating(
             example=1.0, target_class=400.0, shared_class=40.0, sequence_class=200.0, rho=10.0
         ),
@@ -51,13 +57,13 @@ def make_search(**changes):
     return Search(**(values | changes))
 
 
-def every_choice(search, kind):
+def every_choice(search, way):
     """Look at every (n, k) of the ladders one by one."""
     return [
-        search.choice(kind, int(n), int(k))
+        search.choice(way, int(n), int(k))
         for n in search.batch_sizes()
-        for k in search.negatives(kind)
-        if float(search.total_bytes(kind, int(n), int(k))) <= search.limit
+        for k in search.negatives(way)
+        if float(search.total_bytes(way, int(n), int(k))) <= search.limit
     ]
 
 
@@ -65,9 +71,9 @@ def every_choice(search, kind):
 def test_the_best_of_a_kind_is_the_best_of_all_its_candidates(goal):
     """Trying every (n, k) that fits finds nothing better than the search does."""
     search = make_search(goal=goal, max_batch_size=40, num_items=60, limit=4000.0)
-    for kind in search.kinds:
-        found = search.best(kind)
-        assert found.score == pytest.approx(min(choice.score for choice in every_choice(search, kind)))
+    for way in search.families:
+        found = search.best(way)
+        assert found.score == pytest.approx(min(choice.score for choice in every_choice(search, way)))
 
 
 @settings(deadline=None, max_examples=60)
@@ -96,9 +102,9 @@ def test_no_budget_breaks_the_search_or_is_exceeded(limit, gradient, most, items
 
 def test_steps_are_cut_where_only_that_makes_the_best_batch_fit():
     """With bytes for a part of the batch only, more micro-batches give more than a smaller batch."""
-    search = make_search(kinds=(SEQUENCE,), goal="noise", limit=9000.0)
+    search = make_search(families=(SEQUENCE,), goal="noise", limit=9000.0)
     best = search.best_of_all()[0]
-    assert best.kind.micro_batches is not None
+    assert best.allocation.micro_batches is not None
     assert best.score < search.best(SEQUENCE).score
 
 
@@ -107,7 +113,7 @@ def test_without_gradient_and_fixed_costs_the_law_times_seconds_asks_for_the_sha
     constants = NoiseConstants.saturating(example=4.0, target_class=1e-9, shared_class=1.0)
     seconds = StepSeconds(fixed=0.0, sequence=0.0, pair=1e-6, sharing="batch")
     search = make_search(
-        kinds=(BATCH,),
+        families=(BATCH,),
         constants=constants,
         gradient=0.0,
         mean_targets=1.0,
@@ -118,36 +124,39 @@ def test_without_gradient_and_fixed_costs_the_law_times_seconds_asks_for_the_sha
         max_batch_size=4096,
     )
     best = search.best(BATCH)
-    assert best.batch_size / best.num_negatives == pytest.approx(4.0, rel=0.3)
+    assert best.allocation.batch_size / best.allocation.num_negatives == pytest.approx(4.0, rel=0.3)
 
 
 def test_a_bias_above_the_gradient_rules_small_k_out():
     """The same costs with a bias that vanishes at large k ask for more negatives."""
-    plain = make_search(kinds=(SEQUENCE,))
+    plain = make_search(families=(SEQUENCE,))
     biased = make_search(
-        kinds=(SEQUENCE,),
+        families=(SEQUENCE,),
         constants=dataclasses.replace(
             plain.constants, bias=lambda k: 0.02 / (1 + (np.asarray(k, dtype=float) / 100) ** 2)
         ),
     )
     without, with_bias = plain.best(SEQUENCE), biased.best(SEQUENCE)
-    assert with_bias.num_negatives > 1.5 * without.num_negatives
+    assert with_bias.allocation.num_negatives > 1.5 * without.allocation.num_negatives
 
 
 def test_the_papers_rule_gives_the_largest_square_that_fits():
     """N = k fits, and n + 1 does not."""
     search = make_search()
-    square = paper_choice(search, BATCH)
+    choice = paper_choice(search, BATCH)
+    square = choice.allocation
     assert square.batch_size == square.num_negatives
-    assert square.bytes <= search.limit
+    assert choice.bytes <= search.limit
     beyond = square.batch_size + 1
     assert float(search.total_bytes(BATCH, beyond, beyond)) > search.limit
 
 
 def test_what_a_person_fixes_stays():
     """Only the asked batch size and negatives are looked at."""
-    search = make_search(fixed={"batch_size": 16, "num_negatives": 100}, kinds=(SEQUENCE, BATCH))
-    assert {(each.batch_size, each.num_negatives) for each in search.best_of_all()} == {(16, 100)}
+    search = make_search(fixed={"batch_size": 16, "num_negatives": 100}, families=(SEQUENCE, BATCH))
+    assert {(each.allocation.batch_size, each.allocation.num_negatives) for each in search.best_of_all()} == {
+        (16, 100)
+    }
 
 
 @given(st.integers(1, 10**7))
@@ -160,27 +169,27 @@ def test_ladders_rise_to_their_end_by_an_eighth_at_most(most):
     assert (rungs[1:] <= np.maximum(rungs[:-1] + 1, rungs[:-1] * 1.125 + 1e-9)).all()
 
 
-@pytest.mark.parametrize("kind", [SEQUENCE, BATCH, dataclasses.replace(SEQUENCE, table_updates="row-sparse")])
-def test_fitted_seconds_are_those_that_were_measured(kind):
+@pytest.mark.parametrize("way", [SEQUENCE, BATCH, dataclasses.replace(SEQUENCE, table_updates="row-sparse")])
+def test_fitted_seconds_are_those_that_were_measured(way):
     """Points made from known costs are predicted at other n and k to 1%."""
     costs = {"fixed": 2e-3, "sequence": 1e-3, "pair": 2e-6}
-    costs |= {"negative": 1e-5} if kind.sharing == "batch" else {}
-    costs |= {"touched": 1e-6} if kind.table_updates == "row-sparse" else {}
-    truth = StepSeconds(**costs, rows_a_sequence=20.0, num_items=5000, sharing=kind.sharing)
+    costs |= {"negative": 1e-5} if way.sharing == "batch" else {}
+    costs |= {"touched": 1e-6} if way.table_updates == "row-sparse" else {}
+    truth = StepSeconds(**costs, rows_a_sequence=20.0, num_items=5000, sharing=way.sharing)
     points = np.array([(4, 16), (32, 16), (4, 256), (32, 256), (4, 2048), (32, 1024)], float)
     fitted = fit_seconds(
-        points, truth(points[:, 0], points[:, 1]), kind=kind, rows_a_sequence=20.0, num_items=5000
+        points, truth(points[:, 0], points[:, 1]), way=way, rows_a_sequence=20.0, num_items=5000
     )
     n, k = np.array([8, 64, 128]), np.array([64, 512, 32])
     assert np.allclose(fitted(n, k), truth(n, k), rtol=0.01)
-    assert seconds_of(seconds_row(kind, fitted)) == (kind, fitted)
+    assert seconds_of(seconds_row(way, fitted)) == (way, fitted)
 
 
 def test_no_cost_comes_out_negative():
     """Noisy times that seem to fall with k give a cost of zero, not a step that lasts less than nothing."""
     points = np.array([(4, 16), (32, 16), (4, 256), (32, 256)], float)
     fitted = fit_seconds(
-        points, np.array([0.02, 0.1, 0.015, 0.08]), kind=SEQUENCE, rows_a_sequence=10.0, num_items=100
+        points, np.array([0.02, 0.1, 0.015, 0.08]), way=SEQUENCE, rows_a_sequence=10.0, num_items=100
     )
     assert min(fitted.fixed, fitted.sequence, fitted.pair, fitted.touched) >= 0
     assert float(fitted(1, 10**6)) > 0

@@ -9,12 +9,13 @@ import torch
 
 from budgetrec.errors import ArgumentError, TrainingError
 from budgetrec.memory.budget import MemoryWatch
-from budgetrec.planner import plan
+from budgetrec.planner.following import resume, train
+from budgetrec.planner.planning import plan
+from budgetrec.planner.request import PlanOptions
 from budgetrec.runs.checkpoint import load_checkpoint
 from budgetrec.runs.layout import LAST
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.stepper import Stepper
-from budgetrec.training.loop import resume, train
 from budgetrec.training.tracking import Watcher
 
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "batch_size": 32, "num_negatives": 16, "dropout": 0.0}
@@ -99,29 +100,25 @@ def test_a_device_that_cannot_hold_one_sequence_is_told(dataset):
 @pytest.fixture(scope="module")
 def planned(dataset):
     """Plan, and put an allocation in the plan's place that replanning will not keep."""
-    settings = {"dim": 16, "max_length": 20, "num_heads": 1, "objective": "sampled-softmax", "lean": False}
-    made = plan(dataset, memory="400MiB", warm_up=0.3, **settings)
-    worse = {
-        "batch_size": 4,
-        "num_negatives": 2,
-        "sharing": "batch",
-        "lean": False,
-        "fixed": ("lean", "objective"),
-    }
-    return dataclasses.replace(made, **worse)
+    narrow = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1})
+    wanted = PlanOptions(warm_up=0.3, objective="sampled-softmax", lean=False)
+    made = plan(dataset, memory="400MiB", config=narrow, options=wanted)
+    worse = dataclasses.replace(made.allocation, batch_size=4, num_negatives=2, sharing="batch")
+    return dataclasses.replace(made, allocation=worse, fixed=("lean", "objective"))
 
 
-REPLANNED = {"dim": 16, "max_length": 20, "num_heads": 1, "dropout": 0.0, "replan": 30, "epochs": 2}
+REPLANNED = RunConfig().replaced(
+    {"dim": 16, "max_length": 20, "num_heads": 1, "dropout": 0.0, "replan": 30, "epochs": 2}
+)
 
 
 def test_replanning_changes_negatives_at_once_and_the_batch_at_the_epochs_end(dataset, planned, tmp_path):
     """From n = 4 and k = 2 of one set, more negatives come at step 30 and more sequences with epoch 2."""
     listener = Listener()
-    run = train(
-        dataset, tmp_path / "run", RunConfig(), plan=planned, watcher=listener, **REPLANNED, evaluate_every=40
-    )
+    often = REPLANNED.replaced({"evaluate_every": 40})
+    run = train(dataset, tmp_path / "run", often, plan=planned, watcher=listener)
     assert listener.sentences[0].startswith("step 30: planned again; k = ")
-    assert "less time to the same loss than n = 4, k = 2 a batch" in listener.sentences[0]
+    assert "less time to the same loss than n = 4, k = 2 per batch" in listener.sentences[0]
     rows = run.metrics
     assert rows["batch_size"][0] == 4
     assert rows["num_negatives"][0] == 2
@@ -131,7 +128,7 @@ def test_replanning_changes_negatives_at_once_and_the_batch_at_the_epochs_end(da
     assert rows["epoch"][-1] == 2.0
 
 
-def test_a_replanned_run_is_taken_up_to_the_bit(dataset, planned, tmp_path):
+def test_a_replanned_run_resumes_bit_for_bit(dataset, planned, tmp_path):
     """Killed after its allocation has changed, a run ends with the same bits as one that was not."""
 
     class Killer(Watcher):
@@ -139,9 +136,9 @@ def test_a_replanned_run_is_taken_up_to_the_bit(dataset, planned, tmp_path):
             if step == 50:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    whole = train(dataset, tmp_path / "whole", RunConfig(), plan=planned, **REPLANNED)
+    whole = train(dataset, tmp_path / "whole", REPLANNED, plan=planned)
     with pytest.raises(TrainingError, match="everything is saved"):
-        train(dataset, tmp_path / "broken", RunConfig(), plan=planned, watcher=Killer(), **REPLANNED)
+        train(dataset, tmp_path / "broken", REPLANNED, plan=planned, watcher=Killer())
     broken = resume(tmp_path / "broken")
     first, second = (load_checkpoint(run.folder / LAST)[0] for run in (whole, broken))
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -12,7 +12,6 @@ import pytest
 
 from budgetrec.allocation import Allocation
 from budgetrec.errors import DataError
-from budgetrec.planner.kinds import Kind
 from budgetrec.planner.search import Search
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.study.engine.frame import begin_folder
@@ -145,24 +144,24 @@ def test_an_interrupted_comparison_trains_only_what_is_left(tmp_path):
 
 def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
     """1,000 + n (100 + k) bytes within 20,000: the rungs below 188 sequences with k = 1 and k = 18,900."""
-    kinds = {
-        sharing: Kind(objective="sampled-softmax", sharing=sharing, lean=False, table_updates="dense")
+    ways = {
+        sharing: Allocation(batch_size=1, num_negatives=1, sharing=sharing, lean=False, table_updates="dense")
         for sharing in ("batch", "sequence", "target")
     }
-    lean = Kind(objective="sampled-softmax", sharing="batch", lean=True, table_updates="dense")
-    all_kinds = (*kinds.values(), lean)
+    lean = Allocation(batch_size=1, num_negatives=1, sharing="batch", lean=True, table_updates="dense")
+    all_ways = (*ways.values(), lean)
     seconds = {
-        kind: StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing=kind.sharing) for kind in all_kinds
+        way: StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing=way.sharing) for way in all_ways
     }
     seconds[lean] = StepSeconds(fixed=1e-4, sequence=1e-3, pair=1e-6, sharing="batch")
     search = Search(
-        kinds=all_kinds,
+        families=all_ways,
         constants=NoiseConstants.saturating(
             example=1.0, target_class=400.0, shared_class=40.0, sequence_class=200.0, rho=10.0
         ),
         gradient=0.01,
         mean_targets=10.0,
-        bytes={kind: lambda n, k, _: 1000.0 + np.asarray(n) * (100.0 + np.asarray(k)) for kind in all_kinds},
+        bytes={way: lambda n, k, _: 1000.0 + np.asarray(n) * (100.0 + np.asarray(k)) for way in all_ways},
         seconds=seconds,
         num_items=100_000,
         max_batch_size=500,
@@ -170,15 +169,7 @@ def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
         limit=20_000.0,
         fixed={},
     )
-    plan = SimpleNamespace(
-        batch_size=16,
-        num_negatives=100,
-        sharing="sequence",
-        objective="sampled-softmax",
-        lean=False,
-        table_updates="dense",
-        micro_batches=None,
-    )
+    plan = SimpleNamespace(allocation=ways["sequence"].at(16, 100))
     field = {each.name: each for each in list_field(SimpleNamespace(plan=plan, search=search))}
     assert list(field) == ["planned-16-100-sequence", LARGEST, SMALLEST]
     largest, smallest = field[LARGEST].allocation, field[SMALLEST].allocation
@@ -192,7 +183,7 @@ def test_the_field_has_the_plan_the_papers_and_the_extremes_that_fit():
         "paper-128-128",
     ]
     assert field["paper-32-512"].allocation.lean  # the way that costs less
-    chosen = search.choice(kinds["sequence"], 16, 100)
+    chosen = search.choice(ways["sequence"], 16, 100)
     assert field["planned-16-100-sequence"].score == chosen.score
     parts = field["planned-16-100-sequence"]
     assert parts.example + parts.shared_class + parts.target_class + parts.bias == pytest.approx(chosen.noise)

@@ -32,13 +32,13 @@ def make_replan(plan: Plan, config: RunConfig, dataset: Dataset, features: Tenso
     def replan(stepper: Stepper) -> Change:
         noise = probe_noise(stepper)
         if not known:
-            known.append(_measurements_of(plan, request, dataset, features, stepper.device.type, noise))
+            known.append(measurements_of(plan, request, dataset, features, stepper.device.type, noise))
         return _compare(plan, request, dataclasses.replace(known[0], noise=noise), stepper)
 
     return replan
 
 
-def _measurements_of(
+def measurements_of(
     plan: Plan,
     request: Request,
     dataset: Dataset,
@@ -46,6 +46,7 @@ def _measurements_of(
     device_type: str,
     noise: MeasuredNoise,
 ) -> Measurements:
+    """Return what a plan was made from, with bytes and seconds as it keeps them and a noise of its own."""
     data = data_of(dataset, request, features)
     seconds = dict(seconds_of(row) for row in plan.seconds_model)
     kept = (plan.allocation.objective, plan.allocation.table_updates)

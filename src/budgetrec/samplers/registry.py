@@ -72,9 +72,7 @@ SAMPLERS: dict[str, SamplerSpecification] = {
         ),
         SamplerSpecification(
             name="in-batch",
-            build=lambda parts: samplers.InBatch(
-                parts.num_items, _popularity(parts).log_q, parts.num_negatives
-            ),
+            build=_in_batch,
             options=PopularityOptions,
             whole_batch=True,
         ),

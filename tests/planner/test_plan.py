@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from budgetrec.allocation import Allocation
 from budgetrec.display.plan_text import candidate_rows, memory_rows, noise_rows
 from budgetrec.errors import ConfigError, PlanError
-from budgetrec.planner.record import NOISE, PARTS, Candidate, Plan
+from budgetrec.planner.plan import NOISE, PARTS, Candidate, Plan
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 COUNTS = st.integers(0, 2**50)
@@ -27,17 +28,21 @@ CANDIDATES = st.builds(
     score=NUMBERS,
     why=WORDS,
 )
-PLANS = st.builds(
-    Plan,
+ALLOCATIONS = st.builds(
+    Allocation,
     batch_size=st.integers(1, 10**6),
     num_negatives=st.integers(1, 10**6),
-    num_groups=st.integers(0, 10**6),
-    num_targets=st.integers(1, 10**6),
     sharing=st.sampled_from(["batch", "sequence", "target"]),
     objective=st.sampled_from(["sampled-softmax", "full-softmax"]),
     lean=st.booleans(),
     micro_batches=st.none() | st.integers(1, 1000),
     table_updates=st.sampled_from(["dense", "row-sparse"]),
+)
+PLANS = st.builds(
+    Plan,
+    allocation=ALLOCATIONS,
+    num_groups=st.integers(0, 10**6),
+    num_targets=st.integers(1, 10**6),
     optimizer=st.just("adam"),
     goal=st.just("time"),
     rule=st.just("law"),
@@ -77,15 +82,9 @@ def test_every_plan_can_be_shown(plan):
 def plan():
     """Return a plan with round numbers."""
     return Plan(
-        batch_size=32,
-        num_negatives=512,
+        allocation=Allocation(batch_size=32, num_negatives=512, sharing="sequence", table_updates="dense"),
         num_groups=32,
         num_targets=3200,
-        sharing="sequence",
-        objective="sampled-softmax",
-        lean=False,
-        micro_batches=None,
-        table_updates="dense",
         optimizer="adam",
         goal="time",
         rule="law",
@@ -110,7 +109,7 @@ def test_settings_are_what_training_has_to_be_told(plan):
         "num_negatives": 512,
         "sharing": "sequence",
     }
-    full = dataclasses.replace(plan, objective="full-softmax", micro_batches=4)
+    full = dataclasses.replace(plan.allocation, objective="full-softmax", micro_batches=4)
     assert full.settings.keys() == {"batch_size", "objective", "lean", "table_updates", "micro_batches"}
     assert plan.total_noise == 1.0
 

@@ -1,6 +1,5 @@
 """Plans for real data on this machine, small enough for a test."""
 
-import copy
 import dataclasses
 import json
 import re
@@ -13,13 +12,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from budgetrec.cli import run
-from budgetrec.data.batches import TrainingBatches
 from budgetrec.display.plan_chart import draw_plan
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.models import SequenceModel
-from budgetrec.planner import Plan, making, plan
-from budgetrec.planner.kinds import possible_kinds
-from budgetrec.planner.making import Data, Planner, plan_with_search
+from budgetrec.planner import measurements
+from budgetrec.planner.choosing import make_plan
+from budgetrec.planner.families import possible_families
+from budgetrec.planner.following import train
+from budgetrec.planner.measured_noise import MeasuredNoise
+from budgetrec.planner.measurements import measure
+from budgetrec.planner.plan import Plan
+from budgetrec.planner.planning import make_request, plan_with_search
+from budgetrec.planner.replanning import measurements_of
+from budgetrec.planner.request import DRAWN_ONLY, PlanOptions
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
@@ -28,10 +33,41 @@ SECONDS = StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing="batch")
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.3, "lean": False}
 
 
+OPTIONS = {item.name for item in dataclasses.fields(PlanOptions)}
+ABOUT_DATA = {"model_of_ones_own", "features", "num_items", "mean_length"}
+
+
+def request_for(memory, **asked):
+    """Ask for a plan by the names of settings, as the command does."""
+    options = {name: value for name, value in asked.items() if name in OPTIONS}
+    config = {name: value for name, value in asked.items() if name not in OPTIONS}
+    drawn = any(name in asked for name in DRAWN_ONLY)
+    return make_request(memory, RunConfig().replaced(config), PlanOptions(**options, drawn=drawn))
+
+
+def plan_all(dataset, memory="400MiB", **asked):
+    """Return a plan with its search."""
+    about = {name: asked.pop(name) for name in ABOUT_DATA & asked.keys()}
+    if "model_of_ones_own" in about:
+        about["model"] = about.pop("model_of_ones_own")
+    return plan_with_search(request_for(memory, **asked), dataset, **about)
+
+
+def plan(dataset, memory="400MiB", **asked):
+    """Return a plan."""
+    return plan_all(dataset, memory, **asked).plan
+
+
 @pytest.fixture(scope="module")
-def planned(dataset):
+def measured(dataset):
+    """Measure once for all tests that only look."""
+    return measure(request_for("400MiB", **SMALL), dataset, None)
+
+
+@pytest.fixture(scope="module")
+def planned(measured):
     """Plan once for all tests that only look."""
-    return plan_with_search(dataset, memory="400MiB", **SMALL)
+    return make_plan(request_for("400MiB", **SMALL), measured)
 
 
 def test_a_plan_has_everything_that_was_promised(planned):
@@ -51,11 +87,9 @@ def test_a_plan_has_everything_that_was_promised(planned):
 
 def test_a_plan_is_followed_by_training(planned, dataset, tmp_path):
     """The settings of a plan train as they are, and the plan lies in the run's folder."""
-    from budgetrec.training.loop import train
-
     config = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1, "steps": 3})
     run_made = train(dataset, tmp_path / "run", config, plan=planned.plan)
-    assert run_made.config.training.batch_size == planned.plan.batch_size
+    assert run_made.config.training.batch_size == planned.plan.allocation.batch_size
     assert Plan.read(tmp_path / "run" / "plan.toml") == planned.plan
     assert run_made.metrics["training_bytes"].max() <= planned.plan.budget_bytes
 
@@ -69,25 +103,24 @@ def test_the_figure_shows_both_points(planned):
 
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(budget=st.integers(2**20, 2**34), goal=st.sampled_from(["time", "noise"]), margin=st.floats(0, 0.5))
-def test_no_budget_crashes_the_planner_or_is_exceeded(planned, budget, goal, margin):
+def test_no_budget_crashes_the_planner_or_is_exceeded(measured, budget, goal, margin):
     """Any bytes give a plan that fits by its own model, or one sentence."""
-    planner = copy.copy(planned.planner)
-    planner.kinds = [planner.kinds[0], planner.kinds[-1]]  # one set per sequence, and the full softmax
-    planner.request = dataclasses.replace(planner.request, budget_bytes=budget, goal=goal, margin=margin)
+    few = (measured.families[0], measured.families[-1])  # one set per sequence, and the full softmax
+    request = request_for(budget, **SMALL, goal=goal, margin=margin)
     try:
-        made = planner.plan(planned.search.constants, planned.search.gradient, {}).plan
+        made = make_plan(request, dataclasses.replace(measured, families=few)).plan
     except PlanError as error:
         assert "nothing fits in" in str(error)
         return
     assert made.predicted_bytes <= budget * (1 - margin) + 1
-    assert 1 <= made.batch_size <= len(planner.data.lengths)
+    assert 1 <= made.allocation.batch_size <= len(measured.data.lengths)
 
 
 def test_a_choice_of_ones_own_is_judged(planned, dataset):
     """Given n and k are kept, counted and compared, and the sentences say whose they are."""
     judged = plan(dataset, memory="400MiB", batch_size=64, num_negatives=100, **SMALL)
-    assert (judged.batch_size, judged.num_negatives) == (64, 100)
-    assert judged.objective == "sampled-softmax"
+    assert (judged.allocation.batch_size, judged.allocation.num_negatives) == (64, 100)
+    assert judged.allocation.objective == "sampled-softmax"
     assert judged.because["batch_size"].startswith("as you asked. 64 sequences")
     assert judged.step_seconds > 0
 
@@ -96,8 +129,8 @@ def test_the_papers_rule_shares_one_set(dataset):
     """N = k with one set of negatives for the batch."""
     wishes = {name: value for name, value in SMALL.items() if name != "lean"}
     made = plan(dataset, memory="400MiB", rule="paper", sharing="batch", **wishes)
-    assert made.batch_size == made.num_negatives
-    assert (made.sharing, made.num_groups) == ("batch", 1)
+    assert made.allocation.batch_size == made.allocation.num_negatives
+    assert (made.allocation.sharing, made.num_groups) == ("batch", 1)
     assert "is 0." not in made.because["lean"]  # the other way is no better at what the rule asks for
 
 
@@ -151,7 +184,7 @@ def test_the_bytes_that_would_do_do(memory):
     with pytest.raises(PlanError) as caught:
         plan(None, memory=memory, **wishes)
     enough = str(caught.value).split("As it is, ")[1].removesuffix(" would do.")
-    assert plan(None, memory=enough, **wishes).batch_size >= 1
+    assert plan(None, memory=enough, **wishes).allocation.batch_size >= 1
 
 
 def test_nothing_fits_is_told_of_item_features_too(dataset):
@@ -165,27 +198,27 @@ def test_nothing_fits_is_told_of_item_features_too(dataset):
 def test_what_only_drawn_negatives_have_rules_the_full_softmax_out(dataset):
     """A sampler that was asked for is used, and training takes it over from the plan."""
     made = plan(dataset, memory="400MiB", sampler="popularity", **SMALL)
-    assert made.objective == "sampled-softmax"
+    assert made.allocation.objective == "sampled-softmax"
     assert made.settings["sampler"] == "popularity"
 
 
 def test_a_plan_of_the_full_softmax_alone_is_drawn(dataset):
-    """No other kind was counted, so the figure has no edge."""
-    made = plan_with_search(dataset, memory="400MiB", objective="full-softmax", **SMALL)
+    """No other family was counted, so the figure has no edge."""
+    made = plan_all(dataset, objective="full-softmax", **SMALL)
     assert "this plan" in json.dumps(draw_plan(made.plan, made.search).to_dict())
 
 
-def test_kinds_that_do_not_fit_are_never_run(dataset, monkeypatch):
+def test_families_that_do_not_fit_are_never_run(dataset, monkeypatch):
     """Logits of all items at once take too much: only the lean way is timed, and the sentence says why."""
     timed = []
-    monkeypatch.setattr(Planner, "fits", lambda self, kind, n, k: kind.lean)
+    monkeypatch.setattr(measurements, "fits", lambda request, memory, data, way, n, k: way.lean)
     monkeypatch.setattr(
-        making, "time_steps", lambda stepper, kind, *rest, **more: timed.append(kind) or SECONDS
+        measurements, "time_steps", lambda stepper, way, *rest, **more: timed.append(way) or SECONDS
     )
     wishes = {name: value for name, value in SMALL.items() if name != "lean"}
     made = plan(dataset, memory="400MiB", objective="full-softmax", **wishes)
-    assert made.lean
-    assert all(kind.lean for kind in timed)
+    assert made.allocation.lean
+    assert all(way.lean for way in timed)
 
 
 def test_a_plan_without_data_says_what_it_assumed():
@@ -195,7 +228,7 @@ def test_a_plan_without_data_says_what_it_assumed():
     assert "200,000 items" in made.assumptions["data"]
     assert "20 TFLOP/s" in made.assumptions["seconds"]
     assert made.predicted_bytes <= 0.9 * 40 * 2**30
-    assert made.num_negatives > 8  # one negative would be all bias
+    assert made.allocation.num_negatives > 8  # one negative would be all bias
 
 
 @pytest.mark.parametrize(
@@ -246,35 +279,37 @@ def test_a_model_of_ones_own_is_planned_for(dataset):
     """Only the two methods of the contract are needed."""
     torch.manual_seed(0)
     mine = Mine(dataset.num_items)
-    made = plan(dataset, memory="400MiB", model=mine, **{**SMALL, "dim": 8, "sharing": "sequence"})
+    made = plan(
+        dataset, memory="400MiB", model_of_ones_own=mine, **{**SMALL, "dim": 8, "sharing": "sequence"}
+    )
     assert made.parts["weights"] < 100_000
     assert made.predicted_bytes <= 0.9 * made.budget_bytes
 
 
-def test_kinds_follow_what_is_fixed():
+def families(num_items=1000, *, has_features=False, **asked):
+    """List what a plan would choose among."""
+    return possible_families(request_for("1GiB", **asked), num_items=num_items, has_features=has_features)
+
+
+def test_families_follow_what_is_fixed():
     """A fixed sharing or k rules the full softmax out, in-batch negatives are shared, features are dense."""
-    config = RunConfig()
-    plain = possible_kinds(config, {}, num_items=1000, has_features=False)
-    assert {kind.sharing for kind in plain if not kind.full} == {"batch", "sequence", "target"}
-    assert any(kind.full for kind in plain)
-    fixed = possible_kinds(config, {"num_negatives": 5}, num_items=1000, has_features=False)
-    assert not any(kind.full for kind in fixed)
-    in_batch = config.replaced({"sampler": "in-batch", "sharing": "batch"})
-    found = possible_kinds(in_batch, {}, num_items=10**6, has_features=False)
-    assert {kind.sharing for kind in found if not kind.full} == {"batch"}
-    featured = possible_kinds(config, {}, num_items=10**6, has_features=True)
-    assert {kind.table_updates for kind in featured} == {"dense"}
+    assert {way.sharing for way in families() if way.draws} == {"batch", "sequence", "target"}
+    assert not all(way.draws for way in families())
+    assert all(way.draws for way in families(num_negatives=5))
+    assert {way.sharing for way in families(10**6, sampler="in-batch")} == {"batch"}
+    assert {way.table_updates for way in families(10**6, has_features=True)} == {"dense"}
 
 
-def test_a_planner_comes_back_from_its_plan(planned, dataset):
+def test_measurements_come_back_from_a_plan(planned, dataset):
     """With the saved seconds and overhead, planning anew by the same noise gives the same allocation."""
-    config = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1})
-    lengths = TrainingBatches(dataset, batch_size=1, max_length=20).lengths
-    data = Data(num_items=dataset.num_items, lengths=lengths)
-    again = Planner.of_plan(planned.plan, config, data, device_type="cpu")
-    made = again.plan(planned.search.constants, planned.search.gradient, {}).plan
-    chosen = ("batch_size", "num_negatives", "sharing", "lean", "predicted_bytes")
-    assert [getattr(made, name) for name in chosen] == [getattr(planned.plan, name) for name in chosen]
+    request = request_for("400MiB", **SMALL)
+    noise = MeasuredNoise(
+        constants=planned.search.constants, gradient=planned.search.gradient, assumptions={}
+    )
+    known = measurements_of(planned.plan, request, dataset, None, "cpu", noise)
+    again = make_plan(request, known).plan
+    assert again.allocation == planned.plan.allocation
+    assert again.predicted_bytes == planned.plan.predicted_bytes
 
 
 def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
@@ -296,5 +331,5 @@ def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
     assert code == 0
     document = json.loads(capsys.readouterr().out)
     assert {path.name for path in output.iterdir()} == {"plan.toml", "plan.svg", "plan.png"}
-    assert Plan.read(output / "plan.toml").batch_size == document["batch_size"]
+    assert Plan.read(output / "plan.toml").allocation.batch_size == document["batch_size"]
     assert np.isfinite(document["step_seconds"])
