@@ -15,9 +15,7 @@ from budgetrec.objectives.modules import SampledSoftmax
 from tests.house import ROOT, SOURCES, branches, namespace, nodes, tree_of
 
 # Where a word is an objective's or a sampler's name by chance: the file, the source, and what it is instead.
-OTHER_MEANINGS = {
-    ("data/demo.py", "arrays['popularity']"): "an array of the truth behind generated data",
-}
+OTHER_MEANINGS: dict[tuple[str, str], str] = {}
 LONGEST_FILE = 450
 MOST_PARAMETERS = 14
 # Names that say which part of a pair of packages a file is; the pairs are built alike on purpose.

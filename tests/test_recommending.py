@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from budgetrec.data import demo
-from budgetrec.data.features import read_item_features
+from budgetrec.data.item_features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.evaluate import evaluate

@@ -2,14 +2,10 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from budgetrec.objectives.registry import OBJECTIVES
 from budgetrec.options import Value
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 SHARING_WORDS = {
     "batch": "one set for the batch",
@@ -58,11 +54,6 @@ class Allocation:
     def at(self, batch_size: int, num_negatives: int) -> Self:
         """Return the same way to take a step with other numbers."""
         return dataclasses.replace(self, batch_size=batch_size, num_negatives=num_negatives)
-
-    def num_groups(self, batch_size: "NDArray[np.float64]", mean_targets: float) -> "NDArray[np.float64]":
-        """Count the independent sets of negatives of steps with `batch_size` sequences."""
-        per_sequence = {"batch": 0.0, "sequence": 1.0, "target": mean_targets}[self.sharing]
-        return batch_size * per_sequence + (per_sequence == 0)
 
     def describe(self) -> str:
         """Name the way to take a step in a few words."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from budgetrec.data.features import read_item_features
+from budgetrec.data.item_features import read_item_features
 from budgetrec.data.prepare import PrepareOptions, prepare
 from budgetrec.data.store import MARKER as DATASET_MARKER
 from budgetrec.data.store import Dataset

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from budgetrec.data.features import read_features_file
+from budgetrec.data.item_features import read_features_file
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.models.item_encoders import EncodedModel

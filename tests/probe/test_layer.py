@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError, NotFiniteError
 from budgetrec.probe.check import _Simulation, check_law
-from budgetrec.probe.curves import measure_curves
 from budgetrec.probe.grouping import merge_classes
 from budgetrec.probe.leading import CONSTANTS, measure_leading
+from budgetrec.probe.noise_curves import measure_curves
 from budgetrec.probe.products import sum_products
 from budgetrec.probe.sample import TargetSample
 from budgetrec.theory.constants import measure_constants, pair_products

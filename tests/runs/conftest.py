@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from budgetrec.data import demo
-from budgetrec.data.features import read_item_features
+from budgetrec.data.item_features import read_item_features
 from budgetrec.data.prepare import prepare
 from budgetrec.planner.following import train
 from budgetrec.settings.sections import RunConfig

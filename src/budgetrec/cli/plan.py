@@ -61,7 +61,7 @@ def plan(
     chosen = starting_config(preset_name, config, has_features=item_features is not None)
     opened = features = None
     if dataset is not None:
-        from budgetrec.data.features import read_item_features
+        from budgetrec.data.item_features import read_item_features
         from budgetrec.data.store import Dataset
 
         opened = Dataset.open(dataset)

@@ -13,6 +13,7 @@ from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
     from budgetrec.data.prepare import PrepareOptions
+    from budgetrec.data.store import DatasetInfo, Source
 
 SPLITS = ("leave-one-out", "temporal", "temporal-users")
 
@@ -90,7 +91,7 @@ def prepare(
         print_json({"output": str(output), **dataset.info["statistics"], **dataset.info})
     else:
         steps = dataset.info["steps"]
-        rows = [(step["name"], f"{step['rows_in']:,}", f"{step['rows_out']:,}") for step in steps]
+        rows = [(str(step["name"]), f"{step['rows_in']:,}", f"{step['rows_out']:,}") for step in steps]
         print_table(("step", "rows in", "rows out"), rows)
         print_statistics(dataset.info)
         stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
@@ -137,17 +138,17 @@ def _split(name: str, **settings: Any) -> Any:
     return kind(**given)
 
 
-def _what_was_read(source: dict[str, Any]) -> str:
+def _what_was_read(source: "Source") -> str:
     columns = ", ".join(f"{role} from {name!r}" for role, name in source["columns"].items())
     return f"Read as {source['layout']}: {columns}."
 
 
-def print_statistics(info: dict[str, Any]) -> None:
+def print_statistics(info: "DatasetInfo") -> None:
     """Print the statistics of a dataset, one per line."""
-    rows = []
-    for name, value in info["statistics"].items():
+    rows, statistics = [], info["statistics"]
+    for name, value in statistics.items():
         if name == "time":
-            rows += [("from", str(value["first"])), ("to", str(value["last"]))]
+            rows += [("from", str(statistics["time"]["first"])), ("to", str(statistics["time"]["last"]))]
         elif name == "density":
             rows.append((name, f"{value:.3%}"))
         else:
@@ -155,4 +156,4 @@ def print_statistics(info: dict[str, Any]) -> None:
                 (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
             )
     stdout.print()
-    print_table(("", ""), [*rows, ("split", info["split"]["name"])])
+    print_table(("", ""), [*rows, ("split", str(info["split"]["name"]))])

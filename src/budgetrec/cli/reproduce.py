@@ -23,7 +23,7 @@ HowMuch = Annotated[Scale, typer.Option("--scale", help="Seconds, minutes, or th
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Begin anew instead of going on.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Workers = Annotated[int | None, typer.Option("--workers", help="Run cells in so many processes.")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Run cells in this many processes.")]
 Where = Annotated[
     EngineName | None,
     typer.Option("--engine", help="Where cells run. [default: serial, or local with --workers]"),

@@ -82,7 +82,7 @@ def train(
         if not overwrite:
             check_free(output, overwrite=False, files=())
         opened = Dataset.open(dataset)  # before the slow start
-        from budgetrec.data.features import read_item_features
+        from budgetrec.data.item_features import read_item_features
         from budgetrec.planner import following
 
         features = None if item_features is None else read_item_features(item_features, opened)

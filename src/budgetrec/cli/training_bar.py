@@ -55,7 +55,7 @@ class TrainingBar(Watcher):
         """Say it."""
         stderr.print(sentence)
 
-    def evaluation(self, row: dict[str, Any]) -> None:
+    def evaluation(self, row: Mapping[str, float | None]) -> None:
         """Write a line."""
         loss = "" if row["train_loss"] is None else f"train loss {row['train_loss']:.4f}  "
         stderr.print(

@@ -157,7 +157,8 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
         info={},
     )
     info["steps"] = [asdict(step) for step in info["steps"]]
-    dataset.info.update(statistics=_statistics(dataset, events), split=split.describe(), **info)
+    made: Any = {"statistics": _statistics(dataset, events), "split": split.describe(), **info}
+    dataset.info.update(made)
     return dataset
 
 

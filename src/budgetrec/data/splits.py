@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class Split(ABC):
     def parts(self, rows: Rows) -> Parts:
         """Return the part of each row."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return the split's name and settings, for dataset.json."""
         return {"name": self.name, **asdict(self)}
 

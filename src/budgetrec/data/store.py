@@ -16,7 +16,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, cast
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,42 @@ FORMAT = "budgetrec-dataset"
 VERSION = 1
 MARKER = "dataset.json"
 FILES = (MARKER, "*.npy", "*.parquet")  # the files of such a folder, which overwriting may replace
+
+
+class Statistics(TypedDict, total=False):
+    """What a dataset is like in numbers; `time` holds the unit, the first and the last time."""
+
+    users: int
+    items: int
+    interactions: int
+    density: float
+    mean_length: float
+    median_length: float
+    max_length: int
+    train_interactions: int
+    validation_users: int
+    test_users: int
+    time: dict[str, str]
+
+
+class Source(TypedDict, total=False):
+    """What a dataset was made from."""
+
+    files: list[str]
+    bytes: int
+    sha256: str
+    layout: str
+    columns: dict[str, str]
+
+
+class DatasetInfo(TypedDict, total=False):
+    """What `dataset.json` says: what a dataset is like, and how it was made."""
+
+    statistics: Statistics
+    split: dict[str, object]
+    source: Source
+    cleaning: dict[str, object]
+    steps: list[dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +94,7 @@ class Dataset:
     user_labels: pl.Series
     item_labels: pl.Series
     train_counts: NDArray[np.int64]
-    info: dict[str, Any]
+    info: DatasetInfo
     folder: Path | None = None  # the folder it is mapped from
 
     def __repr__(self) -> str:
@@ -142,9 +178,9 @@ _ARRAYS = {
 }
 
 
-def _read_info(folder: Path) -> dict[str, Any]:
+def _read_info(folder: Path) -> DatasetInfo:
     try:
-        info = json.loads((folder / MARKER).read_text("utf-8"))
+        info: Any = json.loads((folder / MARKER).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"{folder} is not a prepared dataset: it has no {MARKER}. Make one with budgetrec prepare."
@@ -163,7 +199,7 @@ def _read_info(folder: Path) -> dict[str, Any]:
     missing = [key for key in ("statistics", "steps", "split", "source") if key not in info]
     if missing:
         raise DataError(f"{folder} is damaged: {MARKER} has no {missing[0]!r}. Prepare it again.")
-    return info
+    return cast("DatasetInfo", info)
 
 
 def _check(folder: Path, dataset: Dataset) -> None:

@@ -15,7 +15,7 @@ def arranged(
     label_size: int | None = None,
     columns: int | None = None,
 ) -> alt.TopLevelMixin:
-    """Return a chart with its titles to the left and its legend below, in so many `columns`."""
+    """Return a chart with its titles to the left and its legend below, in `columns` columns."""
     titled: alt.TopLevelMixin = chart.configure_title(fontSize=title_size, anchor="start")
     finished: alt.TopLevelMixin = titled.configure_legend(
         orient="bottom",

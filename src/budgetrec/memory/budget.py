@@ -9,7 +9,7 @@ from budgetrec.memory.peaks import peak_bytes, reset_peak, resident_bytes
 from budgetrec.ranking.scorer import BLOCK_BYTES
 
 _LEAST_BLOCK = 2**20
-_SHARE = 8  # of a small budget, evaluation takes at most one in so many for its scores
+_SHARE = 8  # of a small budget, evaluation takes at most one part in eight for its scores
 
 
 def evaluation_block_bytes(budget_bytes: int | None) -> int:
@@ -52,19 +52,19 @@ class MemoryWatch:
         return max(0, peak_bytes(self.device) - self._baseline - self.budget_bytes)
 
     def trim(self) -> None:
-        """Give holes of the heap back before something other than a step needs memory, given a budget."""
+        """Hand holes of the heap back before something other than a step needs memory, given a budget."""
         if self.budget_bytes is not None:
             trim_heap()
 
     def forget_peak(self) -> None:
-        """Give freed memory back and count anew, to see whether smaller steps stay within the budget."""
+        """Hand freed memory back and count anew, to see whether smaller steps stay within the budget."""
         self.peak()
         release_memory()
         reset_peak(self.device)
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system, where that is possible."""
+    """Hand freed memory back to the system, where that is possible."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

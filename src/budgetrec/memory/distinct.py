@@ -11,7 +11,7 @@ _BIN = 0.02  # items whose weights are alike to about so much are taken together
 
 
 def expected_distinct(draws: Floats, num_items: int) -> Floats:
-    """Return how many of `num_items` items so many uniform draws are expected to meet."""
+    """Return how many of `num_items` items uniform draws are expected to meet."""
     met: Floats = -num_items * np.expm1(-draws / num_items)
     return met
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from budgetrec.memory.features import Features
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
+from budgetrec.memory.step_features import Features
 from budgetrec.objectives.blocks import TILE_TARGETS
 from budgetrec.objectives.contract import Objective
 from budgetrec.objectives.specification import StepFloor

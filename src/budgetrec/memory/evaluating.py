@@ -29,7 +29,7 @@ class EvaluationLaws:
     def total(
         self, *, num_items: int, dim: int, batch_size: int, length: int, block_bytes: int, num_targets: int
     ) -> float:
-        """Return the peak of ranking so many targets, `batch_size` histories of `length` encoded at once."""
+        """Return the peak of ranking targets, `batch_size` histories of `length` encoded at once."""
         users, width = tile_shape(num_items, 4, block_bytes)
         own = 0 if width == num_items else 4 * width * dim  # the targets' own vectors, as a tile
         table = np.array([1.0, num_items])

@@ -18,7 +18,7 @@ _KEPT_BYTES = 2**24  # free bytes at the end of the heap that are kept for the n
 
 
 def steady_heap() -> None:
-    """Give tensors of half a MiB or more back to the system at once; without glibc nothing happens."""
+    """Hand tensors of half a MiB or more back to the system at once; without glibc nothing happens."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
@@ -26,6 +26,6 @@ def steady_heap() -> None:
 
 
 def trim_heap() -> None:
-    """Give free pages of the heap back to the system, also those in its middle; else nothing happens."""
+    """Hand free pages of the heap back to the system, also those in its middle; else nothing happens."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -20,7 +20,7 @@ from budgetrec.errors import TrainingError
 from budgetrec.memory.budget import release_memory
 from budgetrec.memory.heap import steady_heap
 from budgetrec.memory.peaks import resident_bytes
-from budgetrec.memory.run_memory import _maker
+from budgetrec.memory.run_parts import optimizer_maker
 from budgetrec.ranking.ranks import rank_targets
 from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig
@@ -63,7 +63,7 @@ def _train(config: RunConfig, dataset: Dataset) -> None:
     )
     objective = build_objective(config.objective, _ITEMS, sampler)
     row_gradients = gather_in_place(model, sparse=False)
-    optimizers = _maker(config.optimizer, "dense")(
+    optimizers = optimizer_maker(config.optimizer, "dense")(
         list(model.parameters()), [g.weight for g in row_gradients]
     )
     batches = TrainingBatches(dataset, batch_size=32, max_length=_LENGTH, group_by_length=False)

@@ -1,36 +1,38 @@
 """The bytes of a training step, and of a run, predicted without data or device."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from budgetrec.data.batches import Batch
 from budgetrec.errors import ArgumentError
-from budgetrec.memory.distinct import Frequencies
 from budgetrec.memory.dry_run import Asked, Setting, StepLaws, find_laws
 from budgetrec.memory.evaluating import EvaluationLaws, find_evaluation_laws
-from budgetrec.memory.features import Features
 from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, item_tables, measure_updates
 from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.rehearsal import STAGES, Stand
+from budgetrec.memory.run_parts import (
+    frequencies_of,
+    is_separable,
+    is_sparse,
+    objective_for,
+    optimizer_maker,
+    stand_for,
+    windows_of,
+)
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
+from budgetrec.memory.step_features import Features
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
 from budgetrec.objectives.contract import Objective
-from budgetrec.optimizers import make_optimizers
 from budgetrec.ranking.histories import ENCODED_AT_ONCE
 from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS
 from budgetrec.ranking.view import scoring_view
-from budgetrec.settings.build import build_model, build_objective, build_sampler
-from budgetrec.settings.sections import OptimizerConfig, RunConfig
-from budgetrec.stepping.gradients import CPU_POSITIONS, gather_in_place
+from budgetrec.settings.build import build_model
+from budgetrec.settings.sections import RunConfig
+from budgetrec.stepping.gradients import CPU_POSITIONS
 
 Floats = NDArray[np.float64]
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
@@ -47,7 +49,6 @@ _WINDOW_BYTES = (
     18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
 )
 _MANY_PARTS, _MOST_HOLES = 8, 2.25  # fitted to benchmarks/memory.py: from 0.7 to 3 with 2 to 13 parts
-_SAMPLE = 1024  # windows that a model of one's own is asked about
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RunMemory:
         `train_counts` (K,) say how often popular items are drawn; without them, all count as alike.
         `overhead` is what `measure_overhead` found.
         """
-        sparse = _is_sparse(config, with_features=features_width is not None)
+        sparse = is_sparse(config, with_features=features_width is not None)
         models: dict[int, Stand] = {}
 
         def build(count: int) -> SequenceModel:
@@ -101,9 +102,9 @@ class RunMemory:
 
         def setting(asked: Asked) -> tuple[Stand, Objective]:
             if asked.num_items not in models:
-                models[asked.num_items] = _stand(build(asked.num_items), config, sparse=sparse)
+                models[asked.num_items] = stand_for(build(asked.num_items), config, sparse=sparse)
             stand = models[asked.num_items]
-            return stand, _objective(asked, config, stand.model)
+            return stand, objective_for(asked, config, stand.model)
 
         views = [(scoring_view(build(count), config.objective), count) for count in (64, 128)]
         evaluation = find_evaluation_laws(views, max_length=config.model.max_length)
@@ -111,7 +112,7 @@ class RunMemory:
         found = cls._find(config, probe, setting, evaluation, num_items, lengths, device_type, sparse=sparse)
         return replace(
             found,
-            features=replace(found.features, frequencies=_frequencies(config, train_counts)),
+            features=replace(found.features, frequencies=frequencies_of(config, train_counts)),
             features_width=features_width or 0,
             overhead=overhead,
             evaluation_block_bytes=evaluation_block_bytes,
@@ -134,13 +135,13 @@ class RunMemory:
         made; gradients that it holds are dropped.
         """
         tables = item_tables(model)
-        sparse = _is_sparse(config, with_features=not tables)
+        sparse = is_sparse(config, with_features=not tables)
         modes = [(part, part.training) for part in model.modules()]
-        stand = _stand(model, config, sparse=sparse)
+        stand = stand_for(model, config, sparse=sparse)
         count, dim = model.num_items, model.item_vectors(torch.zeros(1, dtype=torch.int64)).shape[-1]
 
         def setting(asked: Asked) -> tuple[Stand, Objective]:
-            return stand, _objective(asked, config, model)
+            return stand, objective_for(asked, config, model)
 
         try:
             view = scoring_view(model, config.objective)
@@ -178,8 +179,8 @@ class RunMemory:
             specification.block_bytes,
             tiles=objective.lean and specification.in_tiles(num_items, half_precision),
         )
-        windows = _windows(probe.model, np.asarray(lengths, np.int64), last_only)
-        make = _maker(config.optimizer, "row-sparse" if sparse else "dense")
+        windows = windows_of(probe.model, np.asarray(lengths, np.int64), last_only)
+        make = optimizer_maker(config.optimizer, "row-sparse" if sparse else "dense")
         return cls(
             features=features,
             laws=find_laws(
@@ -196,7 +197,7 @@ class RunMemory:
             tied=probe.tied,
             windows=windows,
             max_length=probe.max_length,
-            whole=device_type != "cpu" or not _separable(config),
+            whole=device_type != "cpu" or not is_separable(config),
             on_host=device_type == "cpu",
         )
 
@@ -384,88 +385,3 @@ class _Probe:
     max_length: int
     tied: bool
     fixed_items: int | None = None
-
-
-def _stand(model: SequenceModel, config: RunConfig, *, sparse: bool) -> Stand:
-    last_only = config.training.targets == "last"
-    return Stand(model, gather_in_place(model, sparse=sparse), last_only, _autocast(config))
-
-
-def _objective(asked: Asked, config: RunConfig, model: SequenceModel) -> Objective:
-    settings = replace(config.objective, num_negatives=asked.num_negatives)
-    sampler = build_sampler(
-        settings,
-        num_items=model.num_items,
-        train_counts=np.ones(model.num_items, np.int64),
-        item_table=model.item_table,
-    )
-    return build_objective(settings, model.num_items, sampler, block_bytes=asked.block_bytes)
-
-
-def _is_sparse(config: RunConfig, *, with_features: bool) -> bool:
-    updates = config.optimizer.table_updates
-    if updates == "auto":
-        raise ArgumentError("table_updates is auto; pass dense or row-sparse, as memory depends on it.")
-    return updates == "row-sparse" and config.objective.specification.draws and not with_features
-
-
-def _separable(config: RunConfig) -> bool:
-    """Return whether a batch may be cut: see `Objective.separable`."""
-    sampler = config.objective.sampler_specification
-    return config.objective.specification.separable and not (sampler is not None and sampler.adaptive)
-
-
-def _frequencies(config: RunConfig, train_counts: NDArray[np.int64] | None) -> Frequencies | None:
-    """Return how often items are drawn, where that is by their number of interactions."""
-    specification = config.objective.sampler_specification
-    if train_counts is None or specification is None or not specification.by_counts:
-        return None
-    sampler = build_sampler(
-        replace(config.objective, num_negatives=1),
-        num_items=len(train_counts),
-        train_counts=train_counts,
-        item_table=lambda: torch.zeros(len(train_counts), 1),
-    )
-    log_q = None if sampler is None else specification.proposal(sampler)
-    return None if log_q is None else Frequencies.by_weight(log_q.double().exp().numpy())
-
-
-def _maker(optimizer: OptimizerConfig, updates: str) -> Callable[..., list[Optimizer]]:
-    def make(parameters: list[nn.Parameter], tables: list[nn.Parameter]) -> list[Optimizer]:
-        return make_optimizers(
-            parameters,
-            tables,
-            optimizer=optimizer.optimizer,
-            table_updates=updates,
-            learning_rate=optimizer.learning_rate,
-            momentum=optimizer.momentum,
-            betas=(optimizer.beta1, optimizer.beta2),
-            weight_decay=optimizer.weight_decay,
-        )
-
-    return make
-
-
-def _autocast(config: RunConfig) -> Callable[[], AbstractContextManager[object]]:
-    """Stand in for mixed precision with a type of the same size that every processor can multiply."""
-    if config.training.precision == "32-true":
-        return nullcontext
-    return lambda: torch.autocast("cpu", torch.float16)
-
-
-def _windows(model: SequenceModel, lengths: NDArray[np.int64], last_only: bool) -> Windows:
-    """Say what the model reads and predicts of windows with so many targets."""
-    if len(lengths) == 0:
-        raise ArgumentError("there are no training windows; pass the targets of each.")
-    if type(model).training_inputs is SequenceModel.training_inputs:
-        return Windows(lengths, np.ones_like(lengths) if last_only else lengths)
-    generator, random = torch.Generator().manual_seed(0), np.random.default_rng(0)
-    chosen = np.sort(random.choice(lengths, min(_SAMPLE, len(lengths)), replace=False))
-    positions, targets = [], []
-    for some in np.array_split(chosen, max(1, len(chosen) // 64)):
-        mask = torch.arange(int(some.max())) < torch.from_numpy(some)[:, None]
-        ids: Tensor = torch.zeros(mask.shape, dtype=torch.int64)
-        inputs = model.training_inputs(Batch(ids, ids, mask), generator, last_only=last_only)
-        positions.append(inputs.mask.sum(1).numpy())
-        targets.append(inputs.target_mask.sum(1).numpy())
-    return Windows(np.concatenate(positions), np.concatenate(targets))

@@ -76,7 +76,7 @@ def largest(rows: Floats) -> Floats:
 
 
 def cutting_for(micro_batches: int | None, *, whole: bool) -> Callable[[torch.Tensor], list[slice]]:
-    """Return the way that training cuts: for the cache, into so many parts, or not at all (`whole`)."""
+    """Return the way that training cuts: for the cache, into a number of parts, or not at all (`whole`)."""
     if micro_batches is not None:
         return lambda lengths: cut(lengths, micro_batches)
     return (lambda lengths: [slice(0, len(lengths))]) if whole else cut_for_cache

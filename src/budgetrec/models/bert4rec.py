@@ -1,7 +1,5 @@
 """BERT4Rec (Sun et al., CIKM 2019): hide some items of a sequence and predict them from both sides."""
 
-from typing import TypedDict, Unpack
-
 import torch
 from torch import Tensor, nn
 
@@ -11,19 +9,6 @@ from budgetrec.models.transformer import Transformer
 from budgetrec.options import check_share
 
 HIDDEN = -1  # the id of a hidden item
-
-
-class _Settings(TypedDict, total=False):
-    """Arguments of `Transformer` whose defaults are those of BERT4Rec too."""
-
-    dim: int
-    num_blocks: int
-    num_heads: int
-    max_length: int
-    hidden_dim: int | None
-    norm: str
-    tied: bool
-    features: Tensor | None
 
 
 class Bert4Rec(Transformer):
@@ -40,15 +25,35 @@ class Bert4Rec(Transformer):
         self,
         num_items: int,
         *,
+        dim: int = 64,
+        num_blocks: int = 2,
+        num_heads: int = 2,
+        max_length: int = 200,
+        hidden_dim: int | None = None,
         dropout: float = 0.1,
         activation: str = "gelu",
+        norm: str = "pre",
+        tied: bool = True,
         mask_rate: float = 0.2,
         last_rate: float = 0.1,
+        features: Tensor | None = None,
         generator: torch.Generator,
-        **settings: Unpack[_Settings],
     ) -> None:
         check_share(mask_rate=mask_rate, last_rate=last_rate)
-        super().__init__(num_items, dropout=dropout, activation=activation, generator=generator, **settings)
+        super().__init__(
+            num_items,
+            dim=dim,
+            num_blocks=num_blocks,
+            num_heads=num_heads,
+            max_length=max_length,
+            hidden_dim=hidden_dim,
+            dropout=dropout,
+            activation=activation,
+            norm=norm,
+            tied=tied,
+            features=features,
+            generator=generator,
+        )
         self.mask_rate = mask_rate
         self.last_rate = last_rate
         self.hidden_item = nn.Parameter(torch.empty(self.encoder.positions.shape[1]))

@@ -130,7 +130,7 @@ class SampledObjective(nn.Module):
         return Drawn(self.sampler.draw(grouped, generator, mask=mask_of_groups), self.sharing)
 
     def num_logits(self, num_targets: int, num_items: int) -> int:
-        """Count the scores of so many targets against their negatives, B."""
+        """Count the scores of `num_targets` targets against their negatives, B."""
         return num_targets * (self.sampler.num_negatives or num_targets)
 
     def _group(self, hidden: Any, targets: Tensor, mask: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
@@ -296,7 +296,7 @@ class FullSoftmax(_Undrawn):
         )
 
     def num_logits(self, num_targets: int, num_items: int) -> int:
-        """Count the scores of so many targets against every item."""
+        """Count the scores of `num_targets` targets against every item."""
         return num_targets * num_items
 
 
@@ -380,6 +380,6 @@ class ReducedCrossEntropy(_Undrawn):
         )
 
     def num_logits(self, num_targets: int, num_items: int) -> int:
-        """Count the scores of so many targets against the chunks near them, in all rounds."""
+        """Count the scores of `num_targets` targets against the chunks near them, in all rounds."""
         chunk = -(-num_items // self.num_chunks)
         return num_targets * min(num_items, chunk * (1 + 2 * self.num_neighbors)) * self.num_rounds

@@ -1,6 +1,6 @@
 """Dense and row-sparse optimisers, learning-rate schedules, and optimiser state as named tensors."""
 
-from budgetrec.optimizers.build import OPTIMIZERS, TABLE_UPDATES, choose_table_updates, make_optimizers
+from budgetrec.optimizers.factory import OPTIMIZERS, TABLE_UPDATES, choose_table_updates, make_optimizers
 from budgetrec.optimizers.row_sparse import LazyAdam, RowSparseSGD, RowwiseAdagrad
 from budgetrec.optimizers.schedules import SCHEDULES, learning_rate_factor, set_learning_rate
 from budgetrec.optimizers.state import load_optimizer_tensors, optimizer_tensors

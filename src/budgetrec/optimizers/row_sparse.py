@@ -16,7 +16,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from budgetrec.errors import ArgumentError
-from budgetrec.optimizers.checks import check_settings
+from budgetrec.optimizers.ranges import check_settings
 from budgetrec.optimizers.row_gradients import row_blocks
 
 # Devices for which torch 2.13 has fused kernels of Adam, AdamW, SGD and Adagrad.

@@ -114,7 +114,7 @@ def assumed_seconds(
 
 
 def assumed_lengths(*, mean_length: float, max_length: int, count: int) -> NDArray[np.int64]:
-    """Return targets of so many training windows: lengths spread as an exponential, cut at `max_length`.
+    """Return the targets of training windows: lengths spread as an exponential, cut at `max_length`.
 
     >>> assumed_lengths(mean_length=40, max_length=200, count=4096).max()
     np.int64(200)

@@ -6,12 +6,13 @@ import numpy as np
 
 from budgetrec.allocation import Allocation
 from budgetrec.errors import PlanError
+from budgetrec.options import Value
 from budgetrec.planner.bytes import refuse_if_nothing_fits
 from budgetrec.planner.measurements import Measurements
 from budgetrec.planner.plan import NOISE, Plan
 from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.request import Request
-from budgetrec.planner.search import Choice, Search
+from budgetrec.planner.search import Choice, Search, count_groups
 from budgetrec.planner.seconds import seconds_row
 from budgetrec.settings.sections import RunConfig
 
@@ -86,7 +87,7 @@ def _record(
         because["batch_size"] = because["num_negatives"] = (
             f"{n:,}: the paper's n = k, the largest that fits with one set of negatives for the batch."
         )
-    num_groups = allocation.num_groups(np.asarray(float(n)), search.mean_targets)
+    num_groups = count_groups(allocation.sharing, np.array(float(n)), search.mean_targets)
     return Plan(
         allocation=allocation,
         num_groups=round(float(num_groups)) if allocation.draws else 0,
@@ -111,7 +112,7 @@ def _record(
     )
 
 
-def _made_for(config: RunConfig, allocation: Allocation) -> dict[str, int | str | bool]:
+def _made_for(config: RunConfig, allocation: Allocation) -> dict[str, Value]:
     """Return what a plan takes as it is, and what its bytes and its noise hold for."""
     found = {name: config[name] for name in (*_GIVEN, *(("sampler",) if allocation.draws else ()))}
     return {**found, "hidden_dim": config.model.hidden_dim or config.model.dim}

@@ -21,7 +21,7 @@ from budgetrec.models import SequenceModel
 from budgetrec.planner.assumed import RATES, RHO, assumed_lengths, assumed_noise, assumed_seconds
 from budgetrec.planner.bytes import ByteCounter, Data, count_bytes, fits
 from budgetrec.planner.families import possible_families
-from budgetrec.planner.noise import MeasuredNoise, probe_noise
+from budgetrec.planner.measured_noise import MeasuredNoise, probe_noise
 from budgetrec.planner.request import Request
 from budgetrec.planner.seconds import StepSeconds, time_steps
 from budgetrec.stepping.stepper import Stepper

@@ -64,7 +64,7 @@ class Plan:
     assumptions: Mapping[str, str] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     fixed: tuple[str, ...] = ()
-    made_for: Mapping[str, int | str | bool] = field(default_factory=dict)
+    made_for: Mapping[str, Value] = field(default_factory=dict)
     overhead_bytes: int = 0
     seconds_model: tuple[Mapping[str, float | int | str | bool], ...] = ()
 
@@ -82,7 +82,7 @@ class Plan:
         """Return the settings of a run that follows the plan; what the plan leaves open is as in `config`."""
         return config.replaced({"memory": str(self.budget_bytes), **self.settings})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return what TOML holds, which has no word for None."""
         document = {
             item.name: getattr(self, item.name)
@@ -100,15 +100,15 @@ class Plan:
         document["candidates"] = [dataclasses.asdict(each) for each in self.candidates]
         return document
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the same with every key, also of what is None."""
         return {"micro_batches": self.allocation.micro_batches, **self.to_dict()}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any], source: str) -> Self:
+    def from_dict(cls, document: Mapping[str, object], source: str) -> Self:
         """Take over what `to_dict` gave; `source` is named in errors."""
         try:
-            values = dict(document)
+            values: dict[str, Any] = dict(document)
             memory, noise = values.pop("predicted_bytes"), dict(values.pop("noise"))
             noise.pop("total")
             values |= {"predicted_bytes": memory["total"], "parts": memory["parts"], "noise": noise}

@@ -7,8 +7,8 @@ from torch import Tensor
 from budgetrec.data.store import Dataset
 from budgetrec.planner.bytes import ByteCounter, count_bytes
 from budgetrec.planner.choosing import make_plan
+from budgetrec.planner.measured_noise import MeasuredNoise, probe_noise
 from budgetrec.planner.measurements import Measurements, data_of
-from budgetrec.planner.noise import MeasuredNoise, probe_noise
 from budgetrec.planner.plan import Plan
 from budgetrec.planner.request import PlanOptions, Request
 from budgetrec.planner.seconds import seconds_of

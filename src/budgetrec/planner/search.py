@@ -88,7 +88,7 @@ class Search:
             self.curves,
             batch_size=n,
             num_negatives=k,
-            num_groups=way.num_groups(n, self.mean_targets),
+            num_groups=count_groups(way.sharing, n, self.mean_targets),
             num_targets=n * self.mean_targets,
         )
 
@@ -183,6 +183,16 @@ class Search:
         if "num_negatives" in self.fixed:
             return np.array([self.fixed["num_negatives"]])
         return ladder(max(self.num_items - 1, 1))
+
+
+def count_groups(sharing: str, batch_size: Floats, mean_targets: float) -> Floats:
+    """Count the independent sets of negatives of steps with `batch_size` sequences.
+
+    >>> [float(count_groups(sharing, np.array(8.0), 5.5)) for sharing in ("batch", "sequence", "target")]
+    [1.0, 8.0, 44.0]
+    """
+    groups = {"batch": np.ones_like(batch_size), "sequence": batch_size, "target": batch_size * mean_targets}
+    return groups[sharing]
 
 
 def ladder(most: int) -> Ints:

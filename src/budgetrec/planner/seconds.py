@@ -68,7 +68,7 @@ def _features(
     one = np.ones(np.broadcast_shapes(n.shape, k.shape))
     drawn = {"batch": k * one, "sequence": n * k, "target": n * k * rows_a_sequence / 2}[sharing]
     gathered = n * rows_a_sequence + drawn
-    touched = num_items * -np.expm1(-gathered / num_items)  # distinct ones among so many draws
+    touched = num_items * -np.expm1(-gathered / num_items)  # distinct ones among the draws
     return one, n * one, n * k, k * one if sharing == "batch" else 0 * one, touched
 
 

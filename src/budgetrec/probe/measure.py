@@ -14,8 +14,8 @@ from budgetrec.errors import ArgumentError
 from budgetrec.models.contract import SequenceModel
 from budgetrec.probe.catalogue import Catalogue
 from budgetrec.probe.check import Check, check_law
-from budgetrec.probe.curves import measure_curves
 from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading
+from budgetrec.probe.noise_curves import measure_curves
 from budgetrec.probe.products import Products, sum_products
 from budgetrec.probe.sample import TargetSample, draw_targets
 from budgetrec.ranking.histories import evaluating

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from budgetrec.display.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
-from budgetrec.report.charts import TARGET_SIZE, ZOOM
+from budgetrec.report.run_charts import TARGET_SIZE, ZOOM
 
 # The colours of the studies, as the page has them for light and dark.
 _COLOURS = {
@@ -54,7 +54,7 @@ def interactive(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_tips(spec: Any) -> Any:
-    """Give each mark a tip with its values.
+    """Return each mark a tip with its values.
 
     The tip of a line would always tell its first point, so unseen points are laid over it.
     """

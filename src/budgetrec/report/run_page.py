@@ -10,11 +10,11 @@ from budgetrec.display.words import as_bytes, as_number, as_seconds, as_share, a
 from budgetrec.errors import DataError
 from budgetrec.evaluation.evaluate import LOSSES
 from budgetrec.models.registry import MODELS
-from budgetrec.report.cells import QUALITY, environment_pairs, interval, mean_cell
-from budgetrec.report.charts import Panels, curve, draw_panels
 from budgetrec.report.page import render
 from budgetrec.report.plan_view import view_plan
-from budgetrec.report.sortable import Cell, Column, Table, frame_table, setting_pairs
+from budgetrec.report.run_cells import QUALITY, environment_pairs, interval, mean_cell
+from budgetrec.report.run_charts import Panels, curve, draw_panels
+from budgetrec.report.sortable import Column, Entry, Table, frame_table, setting_pairs
 from budgetrec.runs.documents import number
 from budgetrec.runs.environment import command_text
 from budgetrec.runs.layout import METRICS_FILE, PLAN, evaluation_summary
@@ -141,7 +141,7 @@ def _evaluation_table(found: dict[str, Any], part: str, source: object) -> Table
         names = [*(f"{measure}@{cutoff}" for cutoff in cutoffs), measure]
         cells = [mean_cell(found, name, source) for name in names]
         if any(cell.text for cell in cells):
-            rows.append([Cell(label(measure)), *cells])
+            rows.append([Entry(label(measure)), *cells])
     return Table([*columns, Column("all items")], rows)
 
 

@@ -8,10 +8,10 @@ from budgetrec.display.words import as_number, as_range, as_seconds, label
 from budgetrec.evaluation.compare import TESTED, varied_settings
 from budgetrec.evaluation.curves import AXES, common_horizons, summarise_curve
 from budgetrec.evaluation.intervals import compare_users
-from budgetrec.report.cells import QUALITY, mean_cell
-from budgetrec.report.charts import Panels, curve, draw_panels
 from budgetrec.report.page import render
-from budgetrec.report.sortable import Cell, Column, Table, is_numeric, value_cell
+from budgetrec.report.run_cells import QUALITY, mean_cell
+from budgetrec.report.run_charts import Panels, curve, draw_panels
+from budgetrec.report.sortable import Column, Entry, Table, is_numeric, value_cell
 from budgetrec.runs.layout import evaluation_summary
 from budgetrec.runs.record import RunRecord, peak_bytes, read_users
 
@@ -58,7 +58,7 @@ def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
     columns += [Column("steps"), Column("seconds"), Column("peak memory")]
     rows = []
     for run, own in zip(runs, flat, strict=True):
-        cells = [Cell(run.name)]
+        cells = [Entry(run.name)]
         cells += [value_cell(name, own.get(name), numeric=numeric) for name, numeric in varied.items()]
         test, source = run.evaluations.get("test", {}), run.folder / evaluation_summary("test")
         cells += [mean_cell(test, name, source) for name in (QUALITY, "test_loss")]
@@ -66,16 +66,16 @@ def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
     return Table(columns, rows)
 
 
-def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Cell]:
+def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Entry]:
     if run.metrics.is_empty():
-        yield from [Cell("")] * (4 + len(horizons))
+        yield from [Entry("")] * (4 + len(horizons))
         return
     last = run.metrics.row(-1, named=True)
     means = summarise_curve(run.metrics, horizons) if _has_losses(run.metrics) else {}
     for value in (last["val_loss"], *(means.get(f"mean_loss_over_{axis}") for axis in horizons)):
-        yield Cell("") if value is None else Cell(f"{value:.4f}", value)
+        yield Entry("") if value is None else Entry(f"{value:.4f}", value)
     yield value_cell("steps", last["step"])
-    yield Cell(as_seconds(last["seconds"]), last["seconds"])
+    yield Entry(as_seconds(last["seconds"]), last["seconds"])
     yield value_cell("peak_bytes", peak_bytes(run.metrics))
 
 
@@ -89,10 +89,10 @@ def _users_table(runs: Sequence[RunRecord]) -> Table | None:
     tested = [(run, users) for run in runs if (users := read_users(run)) is not None]
     rows = [
         [
-            Cell(run.name),
-            Cell("test loss" if name == "loss" else label(name)),
-            Cell(f"{found.mean:+.4f}", found.mean, as_range(found.low, found.high, "+.4f")),
-            Cell(f"{found.p_value:.2g}", found.p_value),
+            Entry(run.name),
+            Entry("test loss" if name == "loss" else label(name)),
+            Entry(f"{found.mean:+.4f}", found.mean, as_range(found.low, found.high, "+.4f")),
+            Entry(f"{found.p_value:.2g}", found.p_value),
             value_cell("users", found.count),
         ]
         for run, users in tested[1:]

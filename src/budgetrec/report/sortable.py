@@ -14,7 +14,7 @@ _MOST_ROWS, _SAMPLE_ROWS = 200, 20
 
 
 @dataclass(frozen=True)
-class Cell:
+class Entry:
     """What is shown, what it is sorted by, a second line in small print, and whether it is the best."""
 
     text: str
@@ -36,17 +36,17 @@ class Table:
     """Rows under headings, and what to say below."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Entry]]
     title: str = ""
     note: str = ""
     num_rows: int = 0  # of which `rows` may be the first
 
 
-def value_cell(name: str, value: object, *, numeric: bool = True) -> Cell:
+def value_cell(name: str, value: object, *, numeric: bool = True) -> Entry:
     """Return a value as text, by which numbers are sorted too; nothing for None."""
     if value is None:
-        return Cell("")
-    return Cell(as_text(name, value), value if numeric and isinstance(value, int | float) else None)
+        return Entry("")
+    return Entry(as_text(name, value), value if numeric and isinstance(value, int | float) else None)
 
 
 def frame_table(frame: pl.DataFrame, *, title: str = "", source: str = "") -> Table:
@@ -73,7 +73,7 @@ def written_table(table: StudyTable, *, title: str, source: str) -> Table:
     columns = [Column(name, place >= table.num_words) for place, name in enumerate(table.columns)]
     rows = [
         [
-            Cell(text.words, leading_number(text.words) if column.numeric else None, best=text.bold)
+            Entry(text.words, leading_number(text.words) if column.numeric else None, best=text.bold)
             for text, column in zip(row, columns, strict=True)
         ]
         for row in table.rows[: _num_shown(len(table.rows))]

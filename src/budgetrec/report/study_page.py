@@ -13,9 +13,9 @@ import polars as pl
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
-from budgetrec.report.cells import environment_pairs
 from budgetrec.report.interactive import interactive
 from budgetrec.report.page import Chart, render
+from budgetrec.report.run_cells import environment_pairs
 from budgetrec.report.sortable import Table, frame_table, setting_pairs, written_table
 from budgetrec.runs.documents import read_json
 from budgetrec.runs.environment import command_text

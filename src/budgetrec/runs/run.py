@@ -190,7 +190,7 @@ def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tenso
     }
     if features is not None:
         extra["features"] = {"width": features.shape[1], "sha256": features_hash(features)}
-    write_whole(folder / MARKER, lambda path: config.write(path, **extra))
+    write_whole(folder / MARKER, lambda path: config.write(path, extra))
 
 
 def features_hash(features: Tensor) -> str:

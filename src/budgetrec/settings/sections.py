@@ -227,7 +227,7 @@ class RunConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
 
-    def to_dict(self) -> dict[str, dict[str, Any]]:
+    def to_dict(self) -> dict[str, dict[str, Value]]:
         """Return the sections without what is left open; TOML has no word for nothing."""
         return {
             name: {
@@ -239,7 +239,7 @@ class RunConfig:
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any], source: str) -> Self:
+    def from_dict(cls, document: Mapping[str, object], source: str) -> Self:
         """Check and take over sections; `source` is named in errors."""
         _refuse_unknown(document, _SECTIONS, source)
         return cls(
@@ -269,18 +269,20 @@ class RunConfig:
     @property
     def allocation(self) -> Allocation:
         """How a step is taken."""
-        return Allocation(**{item.name: self[item.name] for item in fields(Allocation)})
+        return Allocation(**{item.name: self._find(item.name) for item in fields(Allocation)})
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Value:
         """Return a setting by its name alone.
 
         >>> RunConfig()["dim"]
         64
         """
-        return next(getattr(part, name) for part in self._parts() if hasattr(part, name))
+        value: Value = self._find(name)
+        return value
 
-    def _parts(self) -> tuple[Any, ...]:
-        return self.model, self.objective, self.optimizer, self.training
+    def _find(self, name: str) -> Any:
+        parts = (self.model, self.objective, self.optimizer, self.training)
+        return next(getattr(part, name) for part in parts if hasattr(part, name))
 
     def asked(self, settings: Mapping[str, Value]) -> Self:
         """Change settings that a person asked for; one that nothing would read is refused."""
@@ -297,9 +299,9 @@ class RunConfig:
                     f"{key} {' or '.join(readers)}."
                 )
 
-    def write(self, path: Path, **extra: Any) -> None:
+    def write(self, path: Path, extra: Mapping[str, object] | None = None) -> None:
         """Write TOML; `extra` comes first, as keys outside the sections."""
-        path.write_text(tomli_w.dumps({**extra, **self.to_dict()}), "utf-8")
+        path.write_text(tomli_w.dumps({**(extra or {}), **self.to_dict()}), "utf-8")
 
 
 def all_settings() -> list[tuple[str, dataclasses.Field[Any], Any]]:

@@ -16,7 +16,7 @@ from budgetrec.errors import DataError
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
 from budgetrec.study.engine.scale import Scale
-from budgetrec.theory.paper.lognormal import (
+from budgetrec.theory.paper.lognormal_sums import (
     central_limit,
     fenton_wilkinson,
     ks_distance,

@@ -1,6 +1,6 @@
 """Who follows a run while it goes: a watcher that shows it, and a tracker that writes TensorBoard events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ class Watcher:
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
-        """Surround the loop; the run ends after so many steps or seconds, where that is known."""
+        """Surround the loop; `total_steps` or `seconds` say when the run ends, where that is known."""
         yield
 
     def step(
@@ -24,7 +24,7 @@ class Watcher:
     def change(self, sentence: str) -> None:
         """Hear, in a sentence, that the run has changed how it takes steps."""
 
-    def evaluation(self, row: dict[str, Any]) -> None:
+    def evaluation(self, row: Mapping[str, float | None]) -> None:
         """Hear what an evaluation found."""
 
 
@@ -45,7 +45,7 @@ class Tracker:
             self._make = SummaryWriter
 
     @contextmanager
-    def writing(self, row: dict[str, Any]) -> Iterator[None]:
+    def writing(self, row: Mapping[str, float | None]) -> Iterator[None]:
         """Surround the loop, which begins or goes on after `row`; later events of an old try are dropped."""
         if self._make is None:
             yield
@@ -58,7 +58,7 @@ class Tracker:
             self._writer.close()
             self._writer = None
 
-    def write(self, row: dict[str, Any]) -> None:
+    def write(self, row: Mapping[str, float | None]) -> None:
         """Write a row of metrics, if the loop has begun."""
         if self._writer is not None:
             for name, value in row.items():

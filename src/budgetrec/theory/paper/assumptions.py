@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from budgetrec.errors import ArgumentError
-from budgetrec.theory.paper.lognormal import ks_distance
+from budgetrec.theory.paper.lognormal_sums import ks_distance
 
 Floats = NDArray[np.float64]
 

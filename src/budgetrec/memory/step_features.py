@@ -29,7 +29,7 @@ class Features:
     frequencies: Frequencies | None = None  # of draws; None where all items are alike
 
     def distinct(self, draws: Floats) -> Floats:
-        """Return how many items so many draws are expected to meet."""
+        """Return how many items draws are expected to meet."""
         if self.frequencies is None:
             return expected_distinct(draws, self.num_items)
         return self.frequencies.expected_distinct(draws)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from budgetrec.errors import ArgumentError
-from budgetrec.optimizers.checks import check_settings
+from budgetrec.optimizers.ranges import check_settings
 from budgetrec.optimizers.row_sparse import LazyAdam, RowSparseSGD, RowwiseAdagrad, supports_fused
 from budgetrec.options import check_choice, check_positive
 

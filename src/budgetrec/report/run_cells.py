@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from budgetrec.report.sortable import Cell, setting_pairs
+from budgetrec.report.sortable import Entry, setting_pairs
 from budgetrec.runs.documents import number
 
 QUALITY = "ndcg@10"
@@ -17,10 +17,10 @@ def interval(found: dict[str, Any], name: str) -> str:
     return f"{ends[0]:.4f} to {ends[1]:.4f}"
 
 
-def mean_cell(found: dict[str, Any], name: str, source: object) -> Cell:
+def mean_cell(found: dict[str, Any], name: str, source: object) -> Entry:
     """Return the mean of a metric with its interval below."""
     mean = number(found, name, source)
-    return Cell("") if mean is None else Cell(f"{mean:.4f}", mean, interval(found, name))
+    return Entry("") if mean is None else Entry(f"{mean:.4f}", mean, interval(found, name))
 
 
 def environment_pairs(environment: dict[str, Any] | None) -> list[tuple[str, str]]:
