@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "budgetrec"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FILES = {path.name for folder in (SOURCE, ROOT / "tests", ROOT / "benchmarks") for path in folder.rglob("*.py")}
+FILES = {
+    path.name for folder in (SOURCE, ROOT / "tests", ROOT / "benchmarks") for path in folder.rglob("*.py")
+}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -38,6 +40,14 @@ def test_every_file_of_ours_that_is_named_exists(page):
             continue
         found = name in FILES if "/" not in name else any((top / name).exists() for top in (ROOT, SOURCE))
         assert found, name
+
+
+def test_every_test_that_the_theory_names_exists():
+    """Each result names the tests that show it, and they are there."""
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "theory.md").read_text("utf-8")))
+    assert len(named) > 30
+    assert not named - set(re.findall(r"def (test_\w+)", tests))
 
 
 @each_page

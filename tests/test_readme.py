@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from budgetrec import PlanOptions, fit
 from budgetrec.data import demo
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 # Pages whose Python runs on what the README made.
 PAGES = [ROOT / "docs" / name for name in ("training.md", "planning.md", "evaluation.md")]
-QUICK = {"fit": ("--warm-up", "1", "--epochs", "2"), "plan": ("--warm-up", "1")}
+# What makes planning short, and changes nothing that the README says.
+SMALL = ("--warm-up", "1", "--dim", "16", "--max-length", "20")
+QUICK = {"fit": (*SMALL, "--epochs", "2"), "plan": SMALL}
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -29,6 +32,7 @@ def first_words(text: str) -> set[str]:
 def events(monkeypatch, tmp_path):
     """Put a small file where the README's commands expect one."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(fit.__kwdefaults__, "planning", PlanOptions(warm_up=1))
     truth = demo.make_truth(num_users=200, num_items=60, seed=0)
     demo.generate_events(truth, num_rows=4000, seed=1).write_parquet("events.parquet")
 
