@@ -32,7 +32,8 @@ def first_words(text: str) -> set[str]:
 def events(monkeypatch, tmp_path):
     """Put a small file where the README's commands expect one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(fit.__kwdefaults__, "planning", PlanOptions(warm_up=1, sharing="sequence", lean=False))
+    planning = PlanOptions(warm_up=1, sharing="sequence", lean=False)
+    monkeypatch.setitem(fit.__kwdefaults__, "planning", planning)
     truth = demo.make_truth(num_users=200, num_items=60, seed=0)
     demo.generate_events(truth, num_rows=4000, seed=1).write_parquet("events.parquet")
 
