@@ -16,10 +16,10 @@ setup: .venv/ready ## create .venv with everything that is needed
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: .venv/ready ## the main job on generated data: prepare, plan for 512 MiB, train, evaluate, report, recommend
-	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite
-	$(BIN)/budgetrec fit build/demo/raw/events.parquet --memory 512MiB --output build/demo/run --overwrite --dim 32 \
-		--max-length 50 --dropout 0.1 --learning-rate 0.003 --epochs 15 --warm-up 5
+demo: .venv/ready ## the main job on 20,000 generated items within 128 MiB: prepare, plan, train, evaluate, report, recommend
+	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite --users 4000 --items 20000
+	$(BIN)/budgetrec fit build/demo/raw/events.parquet --memory 128MiB --output build/demo/run --overwrite --dim 32 \
+		--max-length 50 --dropout 0.1 --learning-rate 0.01 --epochs 12 --warm-up 3 --threads 1
 	$(BIN)/budgetrec recommend build/demo/run --users user-0,user-1 --top 3
 
 lint: .venv/ready ## style, types, and which module may import which
