@@ -7,7 +7,7 @@ seed alone, except at the paper's scale); the other seeds follow with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ class TableSetup:
     def row(self) -> dict[str, Any]:
         """Everything about it by the names of columns."""
         names = ("batch_size", "num_negatives", "lean", "micro_batches", "table_updates")
-        own = self.allocation.settings
+        own = asdict(self.allocation)
         return {
             "dataset": self.dataset,
             "optimizer": self.optimizer,
