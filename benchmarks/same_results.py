@@ -68,8 +68,7 @@ PLANS = {
     "plan, least noise": f"{CATALOGUE} --goal noise --max-length 50",
     "plan, n = k": f"{SMALL} --rule paper",
     "plan, full softmax": f"{SMALL} --objective full-softmax --margin 0.2",
-    "plan around fixed settings": f"{CATALOGUE} --batch-size 64 --sharing batch "
-    "--optimizer sgd",
+    "plan around fixed settings": f"{CATALOGUE} --batch-size 64 --sharing batch --optimizer sgd",
     "plan judges what is given": f"{SMALL} --batch-size 32 --num-negatives 100 --sharing target "
     "--objective gbce --no-lean --micro-batches 2 --table-updates row-sparse",
 }

@@ -7,27 +7,35 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budgetrec.objectives import reduced, scalable, scoring
-from budgetrec.objectives.binary import binary_cross_entropy, binary_cross_entropy_reference
-from budgetrec.objectives.full_softmax import full_softmax, full_softmax_in_tiles, full_softmax_reference
-from budgetrec.objectives.reduced import choose_rounds, reduced_cross_entropy, reduced_cross_entropy_reference
-from budgetrec.objectives.sampled_softmax import sampled_softmax, sampled_softmax_reference
+from budgetrec.objectives import reduced, scalable
+from budgetrec.objectives.binary import binary_cross_entropy
+from budgetrec.objectives.full_softmax import full_softmax, full_softmax_in_tiles
+from budgetrec.objectives.reduced import choose_rounds, reduced_cross_entropy
+from budgetrec.objectives.sampled_softmax import sampled_softmax
 from budgetrec.objectives.scalable import (
     choose_buckets,
     scalable_cross_entropy,
-    scalable_cross_entropy_reference,
 )
 from budgetrec.objectives.specification import CORRECTIONS
 from budgetrec.samplers import Negatives
+from tests.objectives.references import (
+    binary_cross_entropy_reference,
+    full_softmax_reference,
+    reduced_cross_entropy_reference,
+    sampled_softmax_reference,
+    scalable_cross_entropy_reference,
+)
 
 from .conftest import Problem, assert_same, problems
+
+BLOCK = 200  # bytes
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Blocks of a few numbers, so that small problems have many of them."""
-    for module in (scoring, scalable, reduced):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 200)
+    for module in (scalable, reduced):
+        monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
 
 
 @pytest.mark.parametrize("lean", [False, True])
@@ -36,7 +44,7 @@ def _small_blocks(monkeypatch):
 @given(problem=problems())
 def test_sampled_softmax_is_its_reference(problem: Problem, correction: str, lean: bool):
     """All five corrections, over masks, repeats, hits and empty slots."""
-    ours = sampled_softmax(*problem.parts, correction=correction, lean=lean)
+    ours = sampled_softmax(*problem.parts, correction=correction, lean=lean, block_bytes=BLOCK)
     wanted = sampled_softmax_reference(*problem.parts, correction=correction)
     assert_same(ours, wanted, problem.hidden, problem.table)
 
@@ -47,7 +55,7 @@ def test_sampled_softmax_is_its_reference(problem: Problem, correction: str, lea
 def test_temperature_and_cosine_are_the_references(problem, temperature, cosine, lean):
     """Scores are divided by the temperature, of unit vectors when asked."""
     options = {"temperature": temperature, "cosine": cosine}
-    ours = sampled_softmax(*problem.parts, lean=lean, **options)
+    ours = sampled_softmax(*problem.parts, lean=lean, block_bytes=BLOCK, **options)
     wanted = sampled_softmax_reference(*problem.parts, **options)
     assert_same(ours, wanted, problem.hidden, problem.table)
 
@@ -57,7 +65,7 @@ def test_temperature_and_cosine_are_the_references(problem, temperature, cosine,
 @given(problem=problems(), calibration=st.sampled_from([0.0, 0.3, 0.75, 1.0]))
 def test_binary_cross_entropy_is_its_reference(problem: Problem, calibration: float, lean: bool):
     """BCE and gBCE with one or many negatives."""
-    ours = binary_cross_entropy(*problem.parts, calibration=calibration, lean=lean)
+    ours = binary_cross_entropy(*problem.parts, calibration=calibration, lean=lean, block_bytes=BLOCK)
     wanted = binary_cross_entropy_reference(*problem.parts, calibration=calibration)
     assert_same(ours, wanted, problem.hidden, problem.table)
 
@@ -92,7 +100,14 @@ def test_drawing_every_class_once_is_the_full_softmax(problem: Problem, correcti
     ids = torch.arange(num_items).expand(targets.shape[0], -1)
     log_q = torch.full((1, 1), 1 / num_items, dtype=torch.float64).log()
     ours = sampled_softmax(
-        hidden, targets, table, Negatives(ids, log_q, log_q), mask, correction=correction, lean=lean
+        hidden,
+        targets,
+        table,
+        Negatives(ids, log_q, log_q),
+        mask,
+        correction=correction,
+        lean=lean,
+        block_bytes=BLOCK,
     )
     wanted = full_softmax_reference(hidden, targets, table, mask)
     if correction == "refined-logq":  # its gradient estimates the full one; its value is no likelihood
@@ -115,13 +130,13 @@ def test_gradcheck(correction: str, lean: bool):
     if correction != "gbce":
         loss = partial(sampled_softmax, correction=correction)
     if correction == "refined-logq":  # a stopped gradient cannot be differenced: use the reference
-        ours = loss(hidden, targets, table, negatives, lean=lean)
+        ours = loss(hidden, targets, table, negatives, lean=lean, block_bytes=BLOCK)
         mask = torch.ones_like(targets, dtype=torch.bool)
         wanted = sampled_softmax_reference(hidden, targets, table, negatives, mask, correction=correction)
         assert_same(ours, wanted, hidden, table)
         return
     assert torch.autograd.gradcheck(
-        lambda h, w: 3 * loss(h, targets, w, negatives, lean=lean), (hidden, table)
+        lambda h, w: 3 * loss(h, targets, w, negatives, lean=lean, block_bytes=BLOCK), (hidden, table)
     )
 
 

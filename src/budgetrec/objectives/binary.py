@@ -10,7 +10,6 @@ $t = 0$ is plain BCE. Since $\log \sigma^b = b \log\sigma$, nothing is transform
 float32 is enough. Negatives that are the target's own positive are masked, and $k$ is what is left.
 """
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -79,30 +78,3 @@ def binary_row_loss(calibration: float, num_items: int) -> RowLoss:
         return (rest - power * functional.logsigmoid(scores.positive)) / (kept + 1)
 
     return rows
-
-
-def binary_cross_entropy_reference(
-    hidden: Tensor,
-    targets: Tensor,
-    table: Tensor,
-    negatives: Negatives,
-    mask: Tensor,
-    *,
-    calibration: float = 0.0,
-) -> Tensor:
-    """Say the same one target at a time, as the formula is printed; slow, for tests."""
-    losses = []
-    for group, place in mask.nonzero().tolist():
-        state, target = hidden[group, place], int(targets[group, place])
-        valid = torch.ones_like(negatives.ids[group], dtype=torch.bool)
-        if negatives.valid is not None:
-            valid = negatives.valid[group]
-        others = [item for item, real in zip(negatives.ids[group].tolist(), valid, strict=True) if real]
-        others = [item for item in others if item != target]
-        rate = len(others) / (table.shape[0] - 1)
-        power = rate * (calibration * (1 - 1 / rate) + 1 / rate) if others else 1 - calibration
-        total = power * torch.sigmoid(state @ table[target]).log()
-        for item in others:
-            total = total + torch.log(1 - torch.sigmoid(state @ table[item]))
-        losses.append(-total / (len(others) + 1))
-    return torch.stack(losses).mean()

@@ -81,15 +81,6 @@ def full_softmax_in_tiles(
     return loss
 
 
-def full_softmax_reference(hidden: Tensor, targets: Tensor, table: Tensor, mask: Tensor) -> Tensor:
-    """Say the same one target at a time; slow, for tests."""
-    losses = [
-        -torch.softmax(table @ hidden[group, place], 0)[targets[group, place]].log()
-        for group, place in mask.nonzero().tolist()
-    ]
-    return torch.stack(losses).mean()
-
-
 class _Tiles(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, vectors: Tensor, wanted: Tensor, tile_items: int) -> Tensor:

@@ -154,13 +154,3 @@ def _chunk_sums(states: Tensor, vectors: Tensor, met: Tensor, dropped: Tensor) -
     empty = dropped.all(-1)
     scores = scores.masked_fill(dropped & ~empty[..., None], -torch.inf)
     return scores.logsumexp(-1).masked_fill(empty, -torch.inf)
-
-
-def reduced_cross_entropy_reference(states: Tensor, wanted: Tensor, table: Tensor, rounds: Rounds) -> Tensor:
-    """Cross-entropy over the set of items each state meets in any round; slow, for tests."""
-    losses = []
-    for row, own in enumerate(wanted.tolist()):
-        near = (rounds.of_items - rounds.of_states[:, row, None]).abs() <= rounds.num_neighbors
-        others = [item for item in near.any(0).nonzero().flatten().tolist() if item != own]
-        losses.append(-torch.log_softmax(table[[own, *others]] @ states[row], 0)[0])
-    return torch.stack(losses).mean()

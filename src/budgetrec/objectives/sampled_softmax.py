@@ -15,8 +15,6 @@ among $k$ draws:
 The logQ forms that touch the positive are in `logq.py`.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -111,47 +109,3 @@ def row_loss_for(correction: str) -> RowLoss:
     if correction not in CORRECTIONS:
         raise ArgumentError(f"correction is {correction!r}; pass one of {', '.join(map(repr, CORRECTIONS))}.")
     return _ROW_LOSSES[correction]
-
-
-def sampled_softmax_reference(
-    hidden: Tensor,
-    targets: Tensor,
-    table: Tensor,
-    negatives: Negatives,
-    mask: Tensor,
-    *,
-    correction: str = "theorem",
-    temperature: float = 1.0,
-    cosine: bool = False,
-) -> Tensor:
-    """Say the same one target and one negative at a time; slow, for tests."""
-    losses = []
-    log_q = negatives.log_q.expand(negatives.ids.shape)
-    log_q_targets = negatives.log_q_targets.expand(targets.shape)
-    for group, place in mask.nonzero().tolist():
-        state, target = hidden[group, place], int(targets[group, place])
-        if cosine:
-            state, table = state / state.norm(), table / table.norm(dim=1, keepdim=True)
-        slots = [s for s, item in enumerate(negatives.ids[group].tolist()) if item != target]
-        if negatives.valid is not None:
-            slots = [s for s in slots if negatives.valid[group, s]]
-        positive = state @ table[target] / temperature
-        if not slots:
-            losses.append(0 * positive)
-            continue
-        others = torch.stack([state @ table[negatives.ids[group, s]] / temperature for s in slots])
-        log_q_others, own = log_q[group, slots], log_q_targets[group, place]
-        log_q_given = log_q_others - torch.log(1 - own.exp())
-        if correction == "theorem":
-            others = others - log_q_given - math.log(len(slots))
-        elif correction == "logq-negatives":
-            others = others - log_q_others - math.log(negatives.num_negatives)
-        elif correction == "logq":
-            positive, others = positive - own, others - log_q_others
-        if correction == "refined-logq":
-            rest = torch.exp(others - log_q_given)
-            probability = positive.exp() / (positive.exp() + rest.mean())
-            losses.append(-(1 - probability).detach() * (positive - rest.sum().log()))
-        else:
-            losses.append(-torch.log(positive.exp() / (positive.exp() + others.exp().sum())))
-    return torch.stack(losses).mean()

@@ -107,20 +107,6 @@ def _bucket_losses(states: Tensor, vectors: Tensor, positive: Tensor, own: Tenso
     return torch.logaddexp(positive, scores.logsumexp(-1)) - positive
 
 
-def scalable_cross_entropy_reference(
-    states: Tensor, wanted: Tensor, table: Tensor, rows: Tensor, items: Tensor
-) -> Tensor:
-    """Say the same one bucket and one state at a time, for given buckets; slow, for tests."""
-    worst: dict[int, Tensor] = {}
-    for bucket_rows, bucket_items in zip(rows.tolist(), items.tolist(), strict=True):
-        for row in bucket_rows:
-            own = int(wanted[row])
-            classes = [own, *(item for item in bucket_items if item != own)]
-            loss = -torch.log_softmax(table[classes] @ states[row], 0)[0]
-            worst[row] = loss if row not in worst else torch.maximum(worst[row], loss)
-    return torch.stack(list(worst.values())).mean()
-
-
 def _flat(hidden: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     if mask is None:
         return hidden.flatten(0, 1), targets.flatten()
