@@ -19,7 +19,7 @@ setup: .venv/ready ## create .venv with everything that is needed
 demo: .venv/ready ## the main job on 20,000 generated items within 128 MiB: prepare, plan, train, evaluate, report, recommend
 	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite --users 4000 --items 20000
 	$(BIN)/budgetrec fit build/demo/raw/events.parquet --memory 128MiB --output build/demo/run --overwrite --dim 32 \
-		--max-length 50 --dropout 0.1 --learning-rate 0.01 --epochs 12 --warm-up 3 --threads 1
+		--max-length 50 --dropout 0.1 --learning-rate 0.01 --epochs 12 --threads 1
 	$(BIN)/budgetrec recommend build/demo/run --users user-0,user-1 --top 3
 
 lint: .venv/ready ## style, types, and which module may import which

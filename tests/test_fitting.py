@@ -21,8 +21,8 @@ FLAGS = (
     "1",
     "--epochs",
     "2",
-    "--warm-up",
-    "0.3",
+    "--warm-up-targets",
+    "2000",
     "--no-lean",
 )
 
@@ -60,7 +60,9 @@ def test_a_prepared_folder_is_taken_as_it_is(events, tmp_path):
         tmp_path / "run",
         memory="400MiB",
         config=RunConfig().replaced(SMALL),
-        planning=PlanOptions(warm_up=0.3, batch_size=16, num_negatives=20, sharing="sequence", lean=False),
+        planning=PlanOptions(
+            warm_up_targets=2000, batch_size=16, num_negatives=20, sharing="sequence", lean=False
+        ),
     )
     assert fitted.run.config.training.batch_size == 16
     assert fitted.run.config.objective.num_negatives == 20

@@ -86,7 +86,7 @@ def test_toys_plan_train_resume_and_report(toys, tmp_path):
             "threads": 1,
         }
     )
-    wanted = PlanOptions(objective=HINGE.name, warm_up=0.3, batch_size=16)
+    wanted = PlanOptions(objective=HINGE.name, warm_up_targets=2000, batch_size=16)
     files = tmp_path / "events.parquet"
     whole = fit(files, tmp_path / "whole", memory="400MiB", config=config, planning=wanted)
     plan = whole.planned.plan

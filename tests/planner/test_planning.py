@@ -30,7 +30,7 @@ from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 
 SECONDS = StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing="batch")
-SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.3, "lean": False}
+SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up_targets": 2000, "lean": False}
 
 
 OPTIONS = {item.name for item in dataclasses.fields(PlanOptions)}

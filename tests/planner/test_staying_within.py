@@ -101,7 +101,7 @@ def test_a_device_that_cannot_hold_one_sequence_is_told(dataset):
 def planned(dataset):
     """Plan, and put an allocation in the plan's place that replanning will not keep."""
     narrow = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1})
-    wanted = PlanOptions(warm_up=0.3, objective="sampled-softmax", lean=False)
+    wanted = PlanOptions(warm_up_targets=2000, objective="sampled-softmax", lean=False)
     made = plan(dataset, memory="400MiB", config=narrow, options=wanted)
     worse = dataclasses.replace(made.allocation, batch_size=4, num_negatives=2, sharing="batch")
     return dataclasses.replace(made, allocation=worse, fixed=("lean", "objective"))

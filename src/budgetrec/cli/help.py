@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 GROUPS = {
     "Output": "output overwrite as_json | checkpoint_seconds tensorboard",
     "Start from": "preset_name config plan resume item_features |",
-    "Budget": "memory goal num_items mean_length | rule margin warm_up replan",
+    "Budget": "memory goal num_items mean_length | rule margin warm_up_targets measurements replan",
     "Model": "model dim max_length |",
     "Objective": "objective num_negatives sharing |",
     "Optimizer": "learning_rate |",

@@ -57,9 +57,8 @@ Rule = Annotated[
     str, typer.Option(metavar="NAME", help="How n and k are chosen: law, or paper for the paper's n = k.")
 ]
 Margin = Annotated[float, typer.Option(help="Share of the memory to leave free for safety.")]
-WarmUp = Annotated[
-    float,
-    typer.Option("--warm-up", metavar="SECONDS", help="How long to train before measuring the noise."),
+WarmUpTargets = Annotated[
+    int, typer.Option(metavar="TARGETS", help="How many targets to train on before measuring the noise.")
 ]
 
 

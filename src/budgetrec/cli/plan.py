@@ -25,7 +25,7 @@ def plan(
     goal: options.Goal = "time",
     rule: options.Rule = "law",
     margin: options.Margin = 0.1,
-    warm_up: options.WarmUp = 15.0,
+    warm_up_targets: options.WarmUpTargets = 200_000,
     num_items: Annotated[
         int | None, typer.Option(help="To plan without a dataset: how many items there are.")
     ] = None,
@@ -35,6 +35,13 @@ def plan(
     preset_name: options.Preset = None,
     config: options.ConfigFile = None,
     item_features: options.ItemFeatures = None,
+    measurements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take seconds and noise from this plan.toml of the same data and model; measure nothing.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure to this folder."),
@@ -71,7 +78,7 @@ def plan(
     chosen = chosen.asked(settings)
     from budgetrec.planner.planning import make_request, plan_with_search
 
-    wanted = plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up=warm_up)
+    wanted = plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up_targets=warm_up_targets)
     with stages() as report:
         planned = plan_with_search(
             make_request(memory, chosen, wanted),
@@ -79,6 +86,7 @@ def plan(
             features=features,
             num_items=num_items,
             mean_length=mean_length,
+            measurements=measurements,
             report=report,
         )
         if output is not None:
@@ -103,7 +111,7 @@ def plan(
 
 
 def plan_options(
-    settings: dict[str, Any], *, goal: str, rule: str, margin: float, warm_up: float
+    settings: dict[str, Any], *, goal: str, rule: str, margin: float, warm_up_targets: int
 ) -> "PlanOptions":
     """Return what is wanted of a plan; of the settings that were given it keeps those that a plan decides."""
     from budgetrec.planner.request import DRAWN_ONLY, PLANNED, PlanOptions
@@ -112,7 +120,7 @@ def plan_options(
         goal=goal,
         rule=rule,
         margin=margin,
-        warm_up=warm_up,
+        warm_up_targets=warm_up_targets,
         drawn=any(name in settings for name in DRAWN_ONLY),
         **{name: value for name, value in settings.items() if name in PLANNED},
     )

@@ -38,8 +38,8 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
     others = sum(parameter.nbytes for parameter in parameters) - in_tables
     buffers = sum(buffer.nbytes for buffer in model.buffers() if buffer.shape[:1] != (num_items,))
     per_item = in_tables / num_items
-    dense_state = _state_share(make, 64, sparse=False)
-    table_state = sum(_state_share(make, table.shape[1], sparse=sparse) * table.nbytes for table in tables)
+    dense_state = state_share(make, 64, sparse=False)
+    table_state = sum(state_share(make, table.shape[1], sparse=sparse) * table.nbytes for table in tables)
     return Fixed(
         weights=(others + buffers, per_item),
         gradients=(others, 8.0 * len(tables) if sparse else per_item),  # a place an item where sparse
@@ -47,7 +47,7 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
     )
 
 
-def _state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
+def state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
     """Return the state of a parameter (R, dim) in its own bytes, counters apart."""
     stand_in = nn.Parameter(torch.zeros(8, dim))
     stand_in.grad = _touch(stand_in, 1) if sparse else torch.zeros(8, dim)

@@ -9,9 +9,9 @@ from budgetrec.planner.request import Request
 
 _EVERY_ITEM = "full-softmax"  # what is tried beside the objective that was asked for
 _SHARINGS = ("sequence", "batch", "target")
-# In numbers: below, a dense step costs less than the fixed cost of a row-sparse one; above, no step touches
-# enough rows to make a dense one worth while.
-_SMALL_TABLE, _LARGE_TABLE = 2**18, 2**25
+# In numbers: below, updating the whole table takes a few milliseconds, about what row-sparse updates take for
+# sorting rows; above, no step touches enough rows to make a dense one worth while.
+_SMALL_TABLE, _LARGE_TABLE = 2**21, 2**25
 
 
 def possible_families(

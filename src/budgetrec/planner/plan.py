@@ -43,8 +43,9 @@ class Plan:
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
     itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
     holds the other settings on which the bytes depend, such as `dim` and `max_length`.
-    `seconds_model` holds what steps of each family were measured to cost and `overhead_bytes` what the
-    process needs besides tensors, so that a run can plan anew without measuring them again.
+    `seconds_model` holds what steps of each family were measured to cost, `noise_model` the constants of the
+    noise law and `overhead_bytes` what the process needs besides tensors, so that one can plan anew without
+    measuring them again.
     """
 
     allocation: Allocation
@@ -67,6 +68,7 @@ class Plan:
     made_for: Mapping[str, Value] = field(default_factory=dict)
     overhead_bytes: int = 0
     seconds_model: tuple[Mapping[str, float | int | str | bool], ...] = ()
+    noise_model: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def total_noise(self) -> float:
@@ -93,7 +95,7 @@ class Plan:
         document |= {name: value for name, value in chosen.items() if value is not None}
         document["predicted_bytes"] = {"total": self.predicted_bytes, "parts": dict(self.parts)}
         document["noise"] = {"total": self.total_noise, **self.noise}
-        for name in ("because", "assumptions", "made_for"):
+        for name in ("because", "assumptions", "made_for", "noise_model"):
             document[name] = dict(getattr(self, name))
         document["seconds_model"] = [dict(each) for each in self.seconds_model]
         document["fixed"] = list(self.fixed)

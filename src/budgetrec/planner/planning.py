@@ -9,8 +9,8 @@ from torch import Tensor
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.models import SequenceModel
-from budgetrec.planner.choosing import Planned, make_plan
-from budgetrec.planner.measurements import assume, measure
+from budgetrec.planner.choosing import Planned, contenders, make_plan
+from budgetrec.planner.measurements import assume, measure, measured_before
 from budgetrec.planner.plan import Plan
 from budgetrec.planner.request import PlanOptions, Request
 from budgetrec.settings.sections import RunConfig
@@ -29,6 +29,7 @@ def plan(
     features: Tensor | None = None,
     num_items: int | None = None,
     mean_length: float | None = None,
+    measurements: Plan | Path | str | None = None,
     report: Callable[[str], None] = lambda stage: None,
 ) -> Plan:
     """Plan how to train within `memory` bytes, such as "2GiB".
@@ -36,7 +37,8 @@ def plan(
     `config` holds the settings of the run, and `options` what is wanted of the plan and what of the
     allocation is fixed. `model` is a model of your own that follows `SequenceModel`; it is trained for a
     short while. Without a dataset, `num_items` and `mean_length` say what it is like, and the plan says what
-    it assumed. `report` is called with the name of each stage.
+    it assumed. `measurements` is an earlier plan for the same model and data, whose seconds and noise are
+    taken over: with the same request it gives the same plan. `report` is called with the name of each stage.
     """
     return plan_with_search(
         make_request(memory, config, options),
@@ -45,6 +47,7 @@ def plan(
         features=features,
         num_items=num_items,
         mean_length=mean_length,
+        measurements=measurements,
         report=report,
     ).plan
 
@@ -63,17 +66,33 @@ def plan_with_search(
     features: Tensor | None = None,
     num_items: int | None = None,
     mean_length: float | None = None,
+    measurements: Plan | Path | str | None = None,
     report: Callable[[str], None] = lambda stage: None,
 ) -> Planned:
     """Plan as `plan` does, and keep what the plan was chosen from."""
     if dataset is None:
+        if measurements is not None:
+            raise ArgumentError("measurements are of a dataset, and there is none. Pass one.")
         return make_plan(request, assume(request, num_items, mean_length, report))
     if num_items is not None or mean_length is not None:
         raise ArgumentError("num_items and mean_length describe data that is not here. Leave them out.")
     dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    if measurements is not None:
+        known = measurements if isinstance(measurements, Plan) else Plan.read(measurements)
+        return make_plan(
+            request, measured_before(known, request, dataset, features, model=model, report=report)
+        )
     if request.config.training.device == "cuda" and not torch.cuda.is_available():
         raise PlanError(
             "device is cuda, but torch sees no GPU here, so nothing can be measured. Pass --device cpu, or "
             f"plan without data: --num-items {dataset.num_items} --mean-length 40."
         )
-    return make_plan(request, measure(request, dataset, features, model=model, report=report))
+    measured = measure(
+        request,
+        dataset,
+        features,
+        model=model,
+        report=report,
+        contenders=lambda measured: contenders(request, measured),
+    )
+    return make_plan(request, measured)

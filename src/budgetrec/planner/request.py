@@ -20,14 +20,14 @@ class PlanOptions:
     """What is wanted of a plan; of the allocation, None leaves the choice to the plan.
 
     `goal` is "time" to the same loss or "noise"; `rule` is the "law" or the "paper"'s n = k; `margin` is the
-    share of the bytes that stays free; `warm_up` is how many seconds a model trains before it is measured.
+    share of the bytes that stays free; a model trains on `warm_up_targets` targets before it is measured.
     With `drawn` only ways that draw negatives come into question.
     """
 
     goal: str = "time"
     rule: str = "law"
     margin: float = 0.1
-    warm_up: float = 15.0
+    warm_up_targets: int = 200_000
     batch_size: int | None = None
     num_negatives: int | None = None
     sharing: str | None = None
@@ -42,6 +42,8 @@ class PlanOptions:
         check_choice("rule", self.rule, RULES)
         if self.rule == "paper" and {"batch_size", "num_negatives"} & self.fixed.keys():
             raise ArgumentError("the paper's rule chooses n and k. Leave out --rule, or n and k.")
+        if self.warm_up_targets < 0:
+            raise ArgumentError(f"warm_up_targets is {self.warm_up_targets}; pass 0 or more.")
         if not 0 <= self.margin < 1:
             raise ArgumentError(f"margin is {self.margin}; pass a share of at least 0 and below 1.")
 
