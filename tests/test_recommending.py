@@ -74,6 +74,17 @@ def test_users_are_named_as_the_source_names_them(runs):
         recommend(runs / "table", top=0)
 
 
+def test_no_users_get_no_lists(runs):
+    """An empty list of users gives the four columns and not one row; of histories likewise."""
+    everyone = recommend(runs / "table")
+    found = recommend(runs / "table", [])
+    assert found.height == 0
+    assert found.schema == everyone.schema
+    run = Run.open(runs / "table")
+    assert run.top_items([]).height == 0
+    assert run.top_items([]).schema == run.top_items([run.items["item"][:2].to_list()]).schema
+
+
 def test_an_item_that_nobody_trained_on_can_be_recommended(runs, tmp_path):
     """A new item with the features of a user's best item stands beside it in the list."""
     best = recommend(runs / "features", ["user-7"], top=1)["item"][0]

@@ -60,7 +60,7 @@ def _rows_of(dataset: Dataset, users: Sequence[object] | None) -> NDArray[np.int
     """Find users by what the source calls them."""
     if users is None:
         return np.arange(dataset.num_users)
-    wanted = pl.DataFrame({"user": [str(user) for user in users]})
+    wanted = pl.DataFrame({"user": [str(user) for user in users]}, schema={"user": pl.String})
     known = pl.DataFrame({"user": dataset.user_labels.cast(pl.String), "row": np.arange(dataset.num_users)})
     found = wanted.join(known, on="user", how="left", maintain_order="left")
     missing = found.filter(pl.col("row").is_null())["user"]
