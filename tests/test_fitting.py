@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 
 from budgetrec.data import demo
@@ -29,10 +30,13 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory):
-    """Write generated interactions: 200 users, 80 items."""
+    """Write generated interactions: 200 users, 80 items; the test items of 50 users are repeats."""
     path = tmp_path_factory.mktemp("raw") / "events.csv"
     truth = demo.make_truth(num_users=200, num_items=80, seed=0)
-    demo.generate_events(truth, num_rows=4000, seed=1).write_csv(path)
+    events = demo.generate_events(truth, num_rows=4000, seed=1)
+    first = events.group_by("user", maintain_order=True).first().head(50)  # whose users end where they began
+    later = first.with_columns(timestamp=pl.col("timestamp") + events["timestamp"].max() + 1)
+    pl.concat([events, later]).write_csv(path)
     return path
 
 
@@ -75,6 +79,7 @@ def test_item_features_take_the_place_of_the_table(events, budgetrec, tmp_path):
     answer = budgetrec("fit", events, "--memory", "400MiB", "-o", tmp_path / "run", *features, *FLAGS)
     assert answer.code == 0, answer.err
     assert Run.open(tmp_path / "run").features is not None
+    assert "50 of the 200 held-out items (25%) are ones that the user had before" in answer.out
 
 
 def test_a_budget_that_nothing_fits_leaves_nothing_behind(events, refused, tmp_path):

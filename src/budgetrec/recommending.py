@@ -25,17 +25,18 @@ def recommend(
     users: Sequence[object] | None = None,
     *,
     top: int = 10,
-    keep_seen: bool = False,
+    keep_seen: bool | None = None,
     new_items: Path | str | None = None,
     dataset: Dataset | Path | str | None = None,
 ) -> pl.DataFrame:
     """Return the `top` best items for each of the users (all, if none are named) with their scores.
 
     A row holds user, rank, item and score; ids are those of the source. The whole sequence of a user counts,
-    the validation and test items included. What a user has had is left out, unless `keep_seen`; where fewer
-    than `top` items are left, a user has fewer rows. Among equal scores the order means nothing. `new_items`
-    names a file with the features of items that the run was not trained on; a run with item features can
-    recommend them. `dataset` says where the data is now if it has moved.
+    the validation and test items included. What a user has had is left out, or not, as it was when the run
+    was validated; `keep_seen` overrules that. Where fewer than `top` items are left, a user has fewer rows.
+    Among equal scores the order means nothing. `new_items` names a file with the features of items that the
+    run was not trained on; a run with item features can recommend them. `dataset` says where the data is now
+    if it has moved.
     """
     if top < 1:
         raise ArgumentError(f"top is {top}. Pass at least 1.")
@@ -44,7 +45,8 @@ def recommend(
     rows = _rows_of(data, users)
     model, labels = (opened.model, data.item_labels) if new_items is None else _extended(opened, new_items)
     histories = Histories(data.items, data.offsets[rows], data.offsets[rows + 1])
-    best = top_items(model, histories, num_items=len(labels), top=top, keep_seen=keep_seen)
+    keep = opened.keep_seen if keep_seen is None else keep_seen
+    best = top_items(model, histories, num_items=len(labels), top=top, keep_seen=keep)
     who, place = np.nonzero(best.items >= 0)
     return pl.DataFrame(
         {

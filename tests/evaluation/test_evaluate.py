@@ -47,7 +47,8 @@ def test_per_user_values_average_to_the_summary(run_folder, budgetrec, runs):
     assert (
         users["item"].to_list() == dataset.item_labels.gather(dataset.items[dataset.test_targets]).to_list()
     )
-    for name in users.columns[4:]:
+    assert users.columns[:5] == ["user", "item", "rank", "loss", "repeated"]
+    for name in users.columns[5:]:
         assert users[name].mean() == pytest.approx(summary[name]), name
     assert users["loss"].mean() == pytest.approx(summary["test_loss"])
     assert users["ndcg@10"].to_numpy() == pytest.approx(

@@ -159,7 +159,7 @@ def test_clipping_counts_sparse_rows():
 
 
 def test_clipping_adds_up_a_row_that_is_listed_twice():
-    """Row 2 has 6 and -2, which is 4, so with a dense 3 the norm is 5 and not 7; what is clipped has norm 1."""
+    """Row 2 has 6 and -2, which is 4: with a dense 3 the norm is 5 and not 7, and 1 once it is clipped."""
     dense, sparse = (torch.nn.Parameter(torch.zeros(3, 2)) for _ in range(2))
     dense.grad = torch.tensor([[3.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     rows, values = torch.tensor([[2, 2]]), torch.tensor([[0.0, 6.0], [0.0, -2.0]])

@@ -17,7 +17,7 @@ def compare(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write tables and curves there.")
     ] = None,
     part: Part = "test",
-    keep_seen: KeepSeen = False,
+    keep_seen: KeepSeen = None,
     dataset: DatasetFolder = None,
     seed: Seed = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
@@ -50,6 +50,6 @@ def compare(
     for table in comparison_tables(comparison):
         print_table(table)
         stdout.print()
-    stdout.print(how_measured(part, keep_seen=keep_seen))
+    stdout.print(how_measured(part, keep_seen=comparison.keep_seen))
     if output is not None:
         stdout.print(f"wrote {', '.join(files)} to {output}")

@@ -88,7 +88,7 @@ def setting_flags(*, planned: bool) -> list[inspect.Parameter]:
         elif not default and item.default is not None:
             default = f"{f'no-{flag}' if item.default is False else flag if kind is bool else item.default}]"
         option = typer.Option(
-            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            f"--{flag}/--no-{flag}" if kind in (bool, bool | None) else f"--{flag}",
             help=f"{text} [default: {default}" if default else text,
             rich_help_panel=GROUP_OF.get(item.name, section.title()),
             show_default=False,

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.evaluate import KeepSeen
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ def recommend(
         str | None, typer.Option(help="Users as the source names them, with commas between. [default: all]")
     ] = None,
     top: Annotated[int, typer.Option(help="How many items for each user.")] = 10,
-    keep_seen: Annotated[
-        bool, typer.Option("--keep-seen", help="Recommend items that the user has had, too.")
-    ] = False,
+    keep_seen: KeepSeen = None,
     new_items: Annotated[
         Path | None,
         typer.Option(

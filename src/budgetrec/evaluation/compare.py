@@ -74,7 +74,7 @@ def compare(
     runs: Sequence[Run | Path | str],
     *,
     part: str = "test",
-    keep_seen: bool = False,
+    keep_seen: bool | None = None,
     dataset: Dataset | Path | str | None = None,
     seed: int = 0,
     report: Callable[[str], None] = lambda stage: None,
@@ -83,7 +83,8 @@ def compare(
 
     A run is opened, evaluated and let go before the next, so memory holds one model at a time. The `seed` is
     of the bootstrap; `dataset` says where the data is now if it has moved. Of runs with the same settings and
-    the same seed the first stands for its seed.
+    the same seed the first stands for its seed. Whether items of a user's history are left out is what the
+    first run does, if `keep_seen` does not say.
     """
     if len(runs) < 2:
         raise ArgumentError("a comparison needs two runs or more. Pass another, or use evaluate.")
@@ -93,6 +94,7 @@ def compare(
         if not isinstance(run, Run):
             report(f"opening {run}")
             run = Run.open(run, dataset=dataset)
+        keep_seen = run.keep_seen if keep_seen is None else keep_seen
         entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report)
         _check_same_data(entries[0] if entries else entry, entry)
         entries.append(entry)
@@ -102,7 +104,7 @@ def compare(
     metrics = [*TESTED, LOSSES[part]]
     return Comparison(
         part=part,
-        keep_seen=keep_seen,
+        keep_seen=entries[0].evaluation.keep_seen,
         horizons=horizons,
         runs=_table_of_runs(entries, horizons),
         users=_table_of_users(entries, metrics, seed=seed),

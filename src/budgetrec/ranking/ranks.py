@@ -49,9 +49,10 @@ def rank_targets(
 ) -> Ranking:
     """Rank every target among the catalogue without the items of its history, or with them (`keep_seen`).
 
-    All of the history counts as seen, also what lies before the last `max_length` items. The target itself is
-    never removed, even if the user had it before. `batch_size` histories are encoded at once (what is fast,
-    if not given); scores and their scratch space together take at most `block_bytes`.
+    All of the history counts as seen, also what lies before the last `max_length` items. A target that the
+    user had before is left out like any other, so it is in no list and has the last rank, K. `batch_size`
+    histories are encoded at once (what is fast, if not given); scores and their scratch space together take
+    at most `block_bytes`.
     """
     _check(targets, list_length=list_length)
     histories = Histories(dataset.items, targets.begins, targets.places)

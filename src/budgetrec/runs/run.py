@@ -81,6 +81,11 @@ class Run:
         return self.network.num_items
 
     @property
+    def keep_seen(self) -> bool:
+        """Whether items that a user has had are ranked and recommended, where a call does not say."""
+        return bool(self.config.training.keep_seen)
+
+    @property
     def model(self) -> SequenceModel | ScoringView:
         """The model as ranking sees it: products of its states and vectors are the logits."""
         return scoring_view(self.network, self.config.objective)
@@ -103,15 +108,20 @@ class Run:
         return frame
 
     def top_items(
-        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool = False
+        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool | None = None
     ) -> pl.DataFrame:
         """Return the `top` items that the run scores highest after each history, without its dataset.
 
         A history holds items as the source calls them, the earliest first. A row holds `history` (its place
-        among those given), `rank`, `item` and `score`. Items of the history are left out unless `keep_seen`.
+        among those given), `rank`, `item` and `score`. Items of the history are left out, or not, as the run
+        does it; `keep_seen` overrules that.
         """
         best = top_items(
-            self.model, self._find(histories), num_items=self.num_items, top=top, keep_seen=keep_seen
+            self.model,
+            self._find(histories),
+            num_items=self.num_items,
+            top=top,
+            keep_seen=self.keep_seen if keep_seen is None else keep_seen,
         )
         which, place = np.nonzero(best.items >= 0)
         return pl.DataFrame(
@@ -151,6 +161,8 @@ class Run:
             raise TrainingError(f"{folder} is not a run: it has no {MARKER}. Make one with budgetrec train.")
         settings = read_settings(folder)
         config = settings.config()
+        if config.training.keep_seen is None:  # budgetrec 0.1 left out what a user had had
+            config = config.replaced({"keep_seen": False})
         source = DatasetSource(folder, settings.dataset_path, settings.dataset_identity)
         if isinstance(dataset, Dataset):
             dataset = source.check(dataset)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch
+from budgetrec.data.repeats import should_keep_seen
 from budgetrec.data.store import Dataset
 from budgetrec.errors import InterruptedRunError, NotFiniteError, TrainingError
 from budgetrec.files import check_free, new_folder, remove_partial
@@ -62,6 +63,8 @@ def train(
     kept in the folder. `replan` is asked for another allocation as often as the settings say.
     """
     check_free(output, overwrite=overwrite, files=FILES)
+    if config.training.keep_seen is None:  # decided once, for validation, evaluation and recommendations
+        config = config.replaced({"keep_seen": should_keep_seen(dataset)})
     with told_when_memory_runs_out():
         trainer = _Trainer(dataset, output, config, features, replan, watcher or Watcher())
         trainer.begin(overwrite=overwrite, documents=documents or {})
@@ -306,6 +309,7 @@ class _Trainer:
                 view,
                 self.dataset,
                 self.validation,
+                keep_seen=bool(self.config.training.keep_seen),
                 max_users=max_users,
                 block_bytes=evaluation_block_bytes(self.memory.budget_bytes),
             )
