@@ -1,10 +1,12 @@
 """The main job, from a file and a number of bytes to a report."""
 
 import json
+import re
 
 import polars as pl
 import pytest
 
+from budgetrec.cli import progress_lines
 from budgetrec.data import demo
 from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.fitting import fit
@@ -40,11 +42,15 @@ def events(tmp_path_factory):
     return path
 
 
-def test_one_command_prepares_plans_trains_evaluates_and_reports(events, budgetrec, tmp_path):
-    """All files are there, the run can be opened, and the JSON says what was done."""
+def test_one_command_prepares_plans_trains_evaluates_and_reports(events, budgetrec, tmp_path, monkeypatch):
+    """All files are there, the run can be opened, and the JSON says what was done; a log sees each stage."""
+    monkeypatch.setattr(progress_lines, "QUIET_SECONDS", 0)
     answer = budgetrec("fit", events, "--memory", "400MiB", "-o", tmp_path / "run", "--json", *FLAGS)
     assert answer.code == 0, answer.err
     said = json.loads(answer.out)
+    for stage in ("ordering", "counting the bytes of a step", "warming up", "making the model", "training",
+                  "ranking 200 items among 80", "writing the report"):  # fmt: skip
+        assert re.search(rf"^\d:\d\d:\d\d {stage}", answer.err, re.MULTILINE), stage
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"run.toml", "plan.toml", "metrics.parquet", "report.html", "evaluation-test.json"} <= names
     run = Run.open(tmp_path / "run")

@@ -124,6 +124,28 @@ def test_the_module_does_not_hide_the_function():
     assert budgetrec.recommend is recommend
 
 
+def test_threads_and_device_are_those_asked_for(budgetrec, refused, runs):
+    """One thread is torch's one thread; a GPU that is not there is told; nonsense is refused."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        arguments = ("recommend", runs / "table", "--users", "user-7", "--json")
+        answer = budgetrec(*arguments, "--threads", 1, "--device", "cpu")
+        assert answer.code == 0, answer.err
+        assert torch.get_num_threads() == 1
+        assert "threads is 0" in refused(*arguments, "--threads", 0)
+        assert "device is 'tpu'" in refused(*arguments, "--device", "tpu")
+        if not torch.cuda.is_available():
+            for command in (
+                arguments,
+                ("evaluate", runs / "table"),
+                ("compare", runs / "table", runs / "features"),
+            ):
+                assert "torch sees no GPU here" in refused(*command, "--device", "cuda")
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_command_prints_and_writes(budgetrec, refused, runs, tmp_path):
     """Some users on the screen or as JSON, all into a file."""
     answer = budgetrec("recommend", runs / "table", "--users", "user-7, user-3", "--top", 2)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.options import Device, Threads, use_threads
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def evaluate(
         ),
     ] = None,
     seed: Seed = 0,
+    device: Device = "cpu",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank each user's held-out item among the whole catalogue with the best weights of a run.
@@ -56,6 +59,7 @@ def evaluate(
     if output is not None and output.exists():
         raise ArgumentError(f"{output} exists already. Pass another name.")
 
+    use_threads(threads)
     from budgetrec.display.evaluation_text import (
         evaluation_table,
         groups_table,
@@ -73,8 +77,11 @@ def evaluate(
             keep_seen=keep_seen,
             dataset=dataset,
             seed=seed,
+            device=device,
             report=report,
+            progress=report.progress,
         )
+        report("writing")
         summary, users = result.save(folder, users=output)
     if as_json:
         print_json({**result.to_dict(), "files": [str(summary), str(users)]})

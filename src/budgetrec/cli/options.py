@@ -12,7 +12,7 @@ import typer
 from budgetrec.allocation import Allocation
 from budgetrec.cli.help import GROUP_OF, print_all_help
 from budgetrec.settings.presets import PRESETS
-from budgetrec.settings.sections import all_settings
+from budgetrec.settings.sections import TrainingConfig, all_settings
 
 Command = Callable[..., None]
 
@@ -61,6 +61,24 @@ WarmUp = Annotated[
     float,
     typer.Option("--warm-up", metavar="SECONDS", help="How long to train before measuring the noise."),
 ]
+
+
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", help="Number of CPU threads. [default: torch's choice]", show_default=False),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="One of auto, cpu, cuda.", rich_help_panel="Options")
+]
+
+
+def use_threads(count: int | None) -> None:
+    """Let torch use so many threads."""
+    if count is not None:
+        TrainingConfig(threads=count)  # which refuses what makes no sense
+        import torch
+
+        torch.set_num_threads(count)
 
 
 def _flag(name: str, annotation: Any, *, default: object) -> inspect.Parameter:

@@ -117,7 +117,7 @@ def _runs(comparison: Comparison) -> TextTable:
     frame = comparison.runs
     measures = ["ndcg@10", "hit_rate@10", "mrr", *dict.fromkeys((LOSSES[comparison.part], "val_loss"))]
     means = [f"mean_loss_over_{axis}" for axis in AXES]
-    rest = ["aul_steps", "steps", "examples_per_second", "peak_bytes"]
+    rest = ["aul_steps", "steps", "examples_per_second", "training_bytes", "peak_bytes"]
     settings = [dict(part.split("=", 1) for part in text.split()) for text in frame["settings"]]
     # One column per run: a terminal has no room for as many columns as there are measures.
     rows = [(name, *(own[name] for own in settings)) for name in settings[0]]
@@ -162,7 +162,7 @@ def _seeds(frame: pl.DataFrame) -> TextTable:
 def _number(name: str, value: float | None) -> str:
     if value is None:
         return ""
-    if name == "peak_bytes":
+    if name.endswith("_bytes"):
         return format_bytes(value)
     return f"{value:{_FORMATS.get(name, '.4f')}}"
 

@@ -77,7 +77,9 @@ def compare(
     keep_seen: bool | None = None,
     dataset: Dataset | Path | str | None = None,
     seed: int = 0,
+    device: str = "cpu",
     report: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
     """Evaluate runs of one dataset and compare them, users and seeds paired; the first is the baseline.
 
@@ -93,9 +95,9 @@ def compare(
     for run in runs:
         if not isinstance(run, Run):
             report(f"opening {run}")
-            run = Run.open(run, dataset=dataset)
+            run = Run.open(run, dataset=dataset, device=device)
         keep_seen = run.keep_seen if keep_seen is None else keep_seen
-        entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report)
+        entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report, progress=progress)
         _check_same_data(entries[0] if entries else entry, entry)
         entries.append(entry)
     entries = _with_own_names(entries)
@@ -120,13 +122,22 @@ def _check_each_once(folders: list[Path]) -> None:
             raise ArgumentError(f"{folders[place]} is given twice. Pass each run once.")
 
 
-def _enter(run: Run, *, part: str, keep_seen: bool, seed: int, report: Callable[[str], None]) -> _Entry:
+def _enter(
+    run: Run,
+    *,
+    part: str,
+    keep_seen: bool,
+    seed: int,
+    report: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> _Entry:
     evaluation = evaluate(
         run,
         part=part,
         keep_seen=keep_seen,
         seed=seed,
         report=lambda stage: report(f"{run.name}: {stage}"),
+        progress=progress,
     )
     flat = {
         key: value

@@ -107,28 +107,37 @@ def evaluate(
     dataset: Dataset | Path | str | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    device: str = "cpu",
     report: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
     """Rank the held-out item of every user among the whole catalogue with the best weights of a run.
 
     Ties count against the model. Items of a user's history are left out, or not, as they are when the run
     recommends; `keep_seen` overrules that. The `seed` is of the bootstrap behind the intervals. `dataset`
     says where the data is now if it has moved, `batch_size` how many histories are encoded at once (what is
-    fast, if not given), and `report` hears what is being done.
+    fast, if not given), `report` hears what is being done and `progress` how
+    many items are ranked. A run that is opened here computes on `device`, one of auto, cpu and cuda.
     """
     if part not in PARTS:
         raise ArgumentError(f"part is {part!r}. Pass {' or '.join(PARTS)}.")
     cutoffs = check_cutoffs(cutoffs)
     if not isinstance(run, Run):
         report("opening the run")
-        run = Run.open(run, dataset=dataset)
+        run = Run.open(run, dataset=dataset, device=device)
     dataset, keep_seen = run.dataset, run.keep_seen if keep_seen is None else keep_seen
     targets = dataset.test() if part == "test" else dataset.validation()
     if len(targets) == 0:
         raise DataError(f"the dataset of {run.folder} holds nothing out for {part}. Pass another --part.")
     report(f"ranking {len(targets):,} items among {dataset.num_items:,}")
     ranking = rank_targets(
-        run.model, dataset, targets, batch_size=batch_size, keep_seen=keep_seen, list_length=cutoffs[-1]
+        run.model,
+        dataset,
+        targets,
+        batch_size=batch_size,
+        keep_seen=keep_seen,
+        list_length=cutoffs[-1],
+        progress=progress,
     )
     report("averaging")
     of_lists = list_metrics(ranking, dataset, cutoffs)
@@ -180,6 +189,7 @@ def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
     return {
         "val_loss": last["val_loss"],
         **areas,
+        "training_bytes": metrics["training_bytes"].max() if "training_bytes" in metrics.columns else None,
         "peak_bytes": metrics["peak_bytes"].max(),
         "examples_per_second": last["examples"] / seconds if seconds else None,
         "steps": last["step"],

@@ -18,7 +18,7 @@ from budgetrec.report.sortable import Column, Entry, Table, frame_table, setting
 from budgetrec.runs.documents import number
 from budgetrec.runs.environment import command_text
 from budgetrec.runs.layout import METRICS_FILE, PLAN, evaluation_summary
-from budgetrec.runs.record import RunRecord, peak_bytes
+from budgetrec.runs.record import RunRecord, training_bytes
 
 _PANELS = {
     "Loss": {"val_loss": "validation loss", "train_loss": "training loss"},
@@ -38,17 +38,17 @@ class Figure:
 
 def run_page(run: RunRecord) -> str:
     """Return the whole page of a run."""
-    peak = peak_bytes(run.metrics)
+    added = training_bytes(run.metrics)
     plan = None
     if run.plan is not None:
-        plan = view_plan(run.plan, source=run.folder / PLAN, peak_bytes=peak)
+        plan = view_plan(run.plan, source=run.folder / PLAN, added_bytes=added)
     panels = _curves(run.metrics)
     return render(
         "run.html",
         charts=panels.charts,
         title=f"{_model_name(run)} on {run.dataset['name']}",
         subtitle=_subtitle(run),
-        figures=_figures(run, peak),
+        figures=_figures(run, added),
         plan=plan,
         panels=panels,
         evaluations_taken=frame_table(run.metrics, title="Every evaluation", source=METRICS_FILE),
@@ -87,7 +87,7 @@ def _subtitle(run: RunRecord) -> str:
     return " · ".join(told)
 
 
-def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
+def _figures(run: RunRecord, added: float | None) -> list[Figure]:
     figures = []
     test = run.evaluations.get("test")
     source = run.folder / evaluation_summary("test")
@@ -100,10 +100,10 @@ def _figures(run: RunRecord, peak: float | None) -> list[Figure]:
             figures.append(Figure("best validation NDCG@10", f"{best[1]:.4f}", f"at step {best[0]:,}"))
         loss = last["val_loss"]
         figures.append(Figure("validation loss", "" if loss is None else f"{loss:.4f}", "at the last step"))
-        if peak is not None:
+        if added is not None:
             budget = number(run.plan, "budget_bytes", run.folder / PLAN) if run.plan else None
-            note = f"{as_share(peak / budget)} of {as_bytes(budget)}" if budget else "no budget given"
-            figures.append(Figure("peak memory", as_bytes(peak), note))
+            note = f"{as_share(added / budget)} of {as_bytes(budget)}" if budget else "no budget given"
+            figures.append(Figure(label("training_bytes"), as_bytes(added), note))
         speed = f"{last['examples'] / last['seconds']:,.0f} sequences per second" if last["seconds"] else ""
         figures.append(Figure("training time", as_seconds(last["seconds"]), speed))
         figures.append(Figure("steps", as_number(last["step"]), f"{as_number(last['examples'])} sequences"))

@@ -27,7 +27,8 @@ from budgetrec.runs.documents import read_frame
 from budgetrec.runs.layout import BEST, FEATURES, ITEMS, MARKER
 from budgetrec.runs.record import read_metrics, read_settings
 from budgetrec.settings.build import build_model
-from budgetrec.settings.sections import RunConfig
+from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.stepping.device import training_device
 
 
 @dataclass(frozen=True)
@@ -153,16 +154,19 @@ class Run:
 
     @classmethod
     def open(
-        cls, folder: Path | str, *, dataset: Dataset | Path | str | None = None, weights: str | None = BEST
+        cls,
+        folder: Path | str,
+        *,
+        dataset: Dataset | Path | str | None = None,
+        weights: str | None = BEST,
+        device: str = "cpu",
     ) -> Self:
-        """Open a run; `dataset` says where the data is now if it has moved."""
-        folder = Path(folder)
+        """Open a run; `dataset` says where the data is now if it has moved, `device` where it computes."""
+        folder, place = Path(folder), training_device(TrainingConfig(device=device))
         if not (folder / MARKER).is_file():
             raise TrainingError(f"{folder} is not a run: it has no {MARKER}. Make one with budgetrec train.")
         settings = read_settings(folder)
         config = settings.config()
-        if config.training.keep_seen is None:  # budgetrec 0.1 left out what a user had had
-            config = config.replaced({"keep_seen": False})
         source = DatasetSource(folder, settings.dataset_path, settings.dataset_identity)
         if isinstance(dataset, Dataset):
             dataset = source.check(dataset)
@@ -180,7 +184,8 @@ class Run:
             tensors, state = load_checkpoint(folder / weights)
             load_model_tensors(model, tensors, folder / weights)
             best_step = int(state["step"])
-        return cls(folder, config, read_metrics(folder), model.eval(), best_step, features, source, dataset)
+        model = model.to(place).eval()
+        return cls(folder, config, read_metrics(folder), model, best_step, features, source, dataset)
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:

@@ -178,6 +178,8 @@ class TrainingConfig:
 
 
 METRICS = ("ndcg@10", "hit_rate@10", "mrr", "val_loss")
+# What may change when a run is resumed: when it ends, and how often it saves.
+RESUMABLE = ("epochs", "steps", "seconds", "patience", "checkpoint_seconds")
 _SECTIONS = {
     "model": ModelConfig,
     "objective": ObjectiveConfig,
