@@ -92,7 +92,7 @@ def test_training_says_how_far_it_is(capsys, in_a_hurry, total_steps, seconds, t
         time.sleep(0.2)
     lines = _lines(capsys)
     assert lines[0] == "training"
-    rest = ", 100 sequences a second, loss 5.250, training adds 95.0 MiB"
+    rest = ", 100 sequences a second, loss 5.250, training adds 95 MiB"
     assert re.fullmatch(told + rest, lines[-1])
 
 

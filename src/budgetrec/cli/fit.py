@@ -13,8 +13,7 @@ from budgetrec.cli.plan import plan_options, print_plan
 from budgetrec.cli.prepare import prepare, prepare_options
 from budgetrec.cli.train import starting_config
 from budgetrec.cli.training_bar import TrainingBar
-from budgetrec.display.words import as_bytes
-from budgetrec.units import parse_bytes
+from budgetrec.units import format_bytes, parse_bytes
 
 
 @app.command()
@@ -91,7 +90,7 @@ def fit(
     used, budget = last["training_bytes"], fitted.planned.plan.budget_bytes
     ndcg = fitted.evaluation.intervals["ndcg@10"]
     took = f"{last['step']:,} steps in {last['seconds']:,.1f} s"
-    stdout.print(f"{took}; training adds {as_bytes(used)}, of {as_bytes(budget)}.")
+    stdout.print(f"{took}; training adds {format_bytes(used)} of {format_bytes(budget)}.")
     stdout.print(f"Test ndcg@10 {ndcg.mean:.4f} [{ndcg.low:.4f}, {ndcg.high:.4f}], full ranking.")
     if fitted.evaluation.groups:
         stdout.print(repeats_sentence(fitted.evaluation))

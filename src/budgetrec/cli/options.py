@@ -73,7 +73,7 @@ Device = Annotated[
 
 
 def use_threads(count: int | None) -> None:
-    """Let torch use so many threads."""
+    """Let torch use this many threads; None leaves it as it is."""
     if count is not None:
         TrainingConfig(threads=count)  # which refuses what makes no sense
         import torch

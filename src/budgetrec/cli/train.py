@@ -12,7 +12,7 @@ from budgetrec.cli.training_bar import TrainingBar
 from budgetrec.errors import ArgumentError, ConfigError, TrainingError
 from budgetrec.settings.presets import preset
 from budgetrec.settings.sections import RESUMABLE, RunConfig, read_toml
-from budgetrec.units import parse_bytes
+from budgetrec.units import format_bytes, parse_bytes
 
 
 @app.command()
@@ -182,8 +182,6 @@ def _read_config(path: Path) -> tuple[dict[str, Any], bool]:
 
 
 def _tell(run: Any, *, as_json: bool) -> None:
-    from budgetrec.display.words import as_bytes
-
     metric = run.config.training.metric
     rows = run.metrics.to_dicts()
     sign = -1 if metric == "val_loss" else 1
@@ -195,7 +193,7 @@ def _tell(run: Any, *, as_json: bool) -> None:
     stdout.print(
         f"{last['step']:,} steps over {last['examples']:,} sequences ({last['epoch']:.1f} epochs) in "
         f"{last['seconds']:,.1f} s: {last['examples'] / max(last['seconds'], 1e-9):,.0f} sequences a second, "
-        f"training adds {as_bytes(last['training_bytes'])}, the process takes {as_bytes(last['peak_bytes'])}."
+        f"training adds {format_bytes(last['training_bytes'])}, process {format_bytes(last['peak_bytes'])}."
     )
     stdout.print(
         f"Best {metric} {best[metric]:.4f} on the validation part at step {best['step']:,} "

@@ -9,8 +9,9 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 
 from budgetrec.cli.console import progress_display, stages, stderr
 from budgetrec.cli.progress_lines import ProgressLines
-from budgetrec.display.words import as_bytes, as_seconds
+from budgetrec.display.words import as_seconds
 from budgetrec.training.tracking import Watcher
+from budgetrec.units import format_bytes
 
 
 class TrainingBar(Watcher):
@@ -72,7 +73,7 @@ class TrainingBar(Watcher):
         shares += [seconds / self._seconds] if self._seconds else []
         share = min(1.0, max(shares, default=0.0))
         speed = f"{examples / max(seconds, 1e-9):,.0f} sequences a second"
-        text = f"{speed}, loss {loss:.3f}, training adds {as_bytes(training_bytes)}"
+        text = f"{speed}, loss {loss:.3f}, training adds {format_bytes(training_bytes)}"
         if stderr.is_terminal:
             self._bar.update(self._task, completed=share, step=step, text=text)
             return
