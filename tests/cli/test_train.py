@@ -28,7 +28,7 @@ def test_from_a_dataset_to_metrics(budgetrec, data, tmp_path):
     answer = budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--epochs", 2)
     assert answer.code == 0, answer.err
     assert "14 steps over 400 sequences (2.0 epochs)" in answer.out
-    assert re.search(r"sequences a second, training adds \d+ MiB, process \d+ MiB\.", answer.out)
+    assert re.search(r"sequences a second, training adds [\d.]+ \w+, process [\d.]+ [MG]iB\.", answer.out)
     assert f"Next: budgetrec evaluate {tmp_path / 'run'}" in answer.out
     assert answer.err.count("val loss") == 3
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
