@@ -1,9 +1,12 @@
 """The main job, from a file and a number of bytes to a report."""
 
 import json
+import re
 
+import polars as pl
 import pytest
 
+from budgetrec.cli import progress_lines
 from budgetrec.data import demo
 from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.fitting import fit
@@ -29,18 +32,25 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory):
-    """Write generated interactions: 200 users, 80 items."""
+    """Write generated interactions: 200 users, 80 items; the test items of 50 users are repeats."""
     path = tmp_path_factory.mktemp("raw") / "events.csv"
     truth = demo.make_truth(num_users=200, num_items=80, seed=0)
-    demo.generate_events(truth, num_rows=4000, seed=1).write_csv(path)
+    events = demo.generate_events(truth, num_rows=4000, seed=1)
+    first = events.group_by("user", maintain_order=True).first().head(50)  # whose users end where they began
+    later = first.with_columns(timestamp=pl.col("timestamp") + events["timestamp"].max() + 1)
+    pl.concat([events, later]).write_csv(path)
     return path
 
 
-def test_one_command_prepares_plans_trains_evaluates_and_reports(events, budgetrec, tmp_path):
-    """All files are there, the run can be opened, and the JSON says what was done."""
+def test_one_command_prepares_plans_trains_evaluates_and_reports(events, budgetrec, tmp_path, monkeypatch):
+    """All files are there, the run can be opened, and the JSON says what was done; a log sees each stage."""
+    monkeypatch.setattr(progress_lines, "QUIET_SECONDS", 0)
     answer = budgetrec("fit", events, "--memory", "400MiB", "-o", tmp_path / "run", "--json", *FLAGS)
     assert answer.code == 0, answer.err
     said = json.loads(answer.out)
+    for stage in ("ordering", "counting the bytes of a step", "warming up", "making the model", "training",
+                  "ranking 200 items among 80", "writing the report"):  # fmt: skip
+        assert re.search(rf"^\d:\d\d:\d\d {stage}", answer.err, re.MULTILINE), stage
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"run.toml", "plan.toml", "metrics.parquet", "report.html", "evaluation-test.json"} <= names
     run = Run.open(tmp_path / "run")
@@ -77,6 +87,7 @@ def test_item_features_take_the_place_of_the_table(events, budgetrec, tmp_path):
     answer = budgetrec("fit", events, "--memory", "400MiB", "-o", tmp_path / "run", *features, *FLAGS)
     assert answer.code == 0, answer.err
     assert Run.open(tmp_path / "run").features is not None
+    assert "50 of the 200 held-out items (25%) are ones that the user had before" in answer.out
 
 
 def test_a_budget_that_nothing_fits_leaves_nothing_behind(events, refused, tmp_path):

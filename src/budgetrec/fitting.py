@@ -23,7 +23,7 @@ from budgetrec.report import write_report
 from budgetrec.runs.layout import FILES
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
-from budgetrec.training.tracking import Watcher
+from budgetrec.training.tracking import Stages, Watcher
 
 _PLANNING, _PREPARING = PlanOptions(), PrepareOptions()
 
@@ -51,7 +51,7 @@ def fit(
     features: Tensor | Path | str | None = None,
     overwrite: bool = False,
     watcher: Watcher | None = None,
-    stages: Callable[[], AbstractContextManager[Report]] = lambda: nullcontext(lambda stage: None),
+    stages: Callable[[], AbstractContextManager[Stages]] = lambda: nullcontext(Stages()),
     hear_plan: Callable[[Planned], None] = lambda planned: None,
 ) -> Fitted:
     """Prepare, plan, train, evaluate and report, all from interactions and a number of bytes.
@@ -87,7 +87,7 @@ def fit(
         watcher=watcher,
     )
     with stages() as report:
-        evaluation = evaluate(run, report=report)
+        evaluation = evaluate(run, report=report, progress=report.progress)
         evaluation.save(run.folder)
         report("writing the report")
         page = write_report(run.folder)

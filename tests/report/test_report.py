@@ -31,7 +31,7 @@ def test_a_run_shows_its_plan_reasons_curves_tables_and_environment(tmp_path, pa
         "Examples give most of the noise.",
         "logits 200 MiB 67%",
         "predicted in total 300 MiB",
-        "measured peak 462 MiB",
+        "training adds 462 MiB",
         "negatives that targets share 0.015 30%",
         "more noise",
         "40 items",

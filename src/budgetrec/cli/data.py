@@ -10,7 +10,7 @@ from budgetrec.cli import app
 from budgetrec.cli.console import download_bar, print_json, print_table, stages, stdout
 from budgetrec.cli.help import App
 from budgetrec.cli.options import AsJson, OutputFolder, Overwrite
-from budgetrec.cli.prepare import print_statistics
+from budgetrec.cli.prepare import print_repeats, print_statistics
 
 data_app = App("Download known datasets, look at prepared ones, and generate demo data.")
 app.add_typer(data_app, name="data")
@@ -71,6 +71,7 @@ def show(
         print_json({**dataset.info, "summary": summary})
         return
     print_statistics(dataset.info)
+    print_repeats(summary["repeated_targets"])
     _print_histogram("sequences by length", summary["sequence_lengths"])
     _print_histogram("items by times trained on", summary["item_train_counts"])
     shares = summary["share_of_training"]

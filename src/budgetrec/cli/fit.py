@@ -53,6 +53,7 @@ def fit(
     prepared = prepare_options(**preparing)
     chosen = starting_config(preset_name, config, has_features=item_features is not None)
     chosen = chosen.asked(settings)
+    from budgetrec.display.evaluation_text import repeats_sentence
     from budgetrec.fitting import fit as fit_run
 
     def tell(planned: Any) -> None:
@@ -89,6 +90,8 @@ def fit(
     used, budget = last["training_bytes"], fitted.planned.plan.budget_bytes
     ndcg = fitted.evaluation.intervals["ndcg@10"]
     took = f"{last['step']:,} steps in {last['seconds']:,.1f} s"
-    stdout.print(f"{took}, {format_bytes(used)} of {format_bytes(budget)} used.")
+    stdout.print(f"{took}; training adds {format_bytes(used)} of {format_bytes(budget)}.")
     stdout.print(f"Test ndcg@10 {ndcg.mean:.4f} [{ndcg.low:.4f}, {ndcg.high:.4f}], full ranking.")
+    if fitted.evaluation.groups:
+        stdout.print(repeats_sentence(fitted.evaluation))
     stdout.print(f"Report: {fitted.report}. Next: budgetrec recommend {output} --top 10")

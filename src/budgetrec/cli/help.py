@@ -19,7 +19,7 @@ GROUPS = {
     "Optimizer": "learning_rate |",
     "Training": "batch_size device seed |",
     "Stopping": "epochs seconds patience | steps",
-    "Evaluation": "| metric evaluate_every evaluation_growth validation_users",
+    "Evaluation": "| metric keep_seen evaluate_every evaluation_growth validation_users",
     "Input": "| layout user_column item_column time_column rating_column file_order no_header drop_nulls",
     "Cleaning": "| rating_above min_user min_item one_pass repeats",
     "Split": "split | test_share validation_share",

@@ -13,7 +13,7 @@ from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
     from budgetrec.data.prepare import PrepareOptions
-    from budgetrec.data.store import DatasetInfo, Source
+    from budgetrec.data.store import DatasetInfo, Repeats, Source
 
 SPLITS = ("leave-one-out", "temporal", "temporal-users")
 
@@ -94,6 +94,7 @@ def prepare(
         rows = [(str(step["name"]), f"{step['rows_in']:,}", f"{step['rows_out']:,}") for step in steps]
         print_table(("step", "rows in", "rows out"), rows)
         print_statistics(dataset.info)
+        print_repeats(dataset.info["repeated_targets"])
         stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
         stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
 
@@ -141,6 +142,24 @@ def _split(name: str, **settings: Any) -> Any:
 def _what_was_read(source: "Source") -> str:
     columns = ", ".join(f"{role} from {name!r}" for role, name in source["columns"].items())
     return f"Read as {source['layout']}: {columns}."
+
+
+def print_repeats(repeats: "dict[str, Repeats]") -> None:
+    """Say how many held-out items their users had before, if any, and what follows."""
+    counts = {part: (count["repeated"], count["targets"]) for part, count in repeats.items()}
+    told = [
+        f"{again:,} of {total:,} {part} items ({again / total:.1%})"
+        for part, (again, total) in counts.items()
+        if again
+    ]
+    if told:
+        from budgetrec.data.repeats import KEPT_FROM
+
+        stdout.print(
+            f"\n{' and '.join(told)} are ones that the user had before. From {KEPT_FROM:.0%} of the "
+            "validation items on, rankings and recommendations keep such items; --keep-seen and "
+            "--no-keep-seen overrule that."
+        )
 
 
 def print_statistics(info: "DatasetInfo") -> None:

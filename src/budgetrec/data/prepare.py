@@ -21,6 +21,7 @@ from budgetrec.data.events import Events, count_codes, renumber
 from budgetrec.data.ids import PLAIN_NUMBER, are_plain_numbers
 from budgetrec.data.ordering import sort_into_sequences
 from budgetrec.data.readers import Read, find_files, read_events
+from budgetrec.data.repeats import count_repeats
 from budgetrec.data.splits import LeaveOneOut, Part, Parts, Rows, Split
 from budgetrec.data.store import FILES, Dataset
 from budgetrec.data.times import as_date
@@ -159,6 +160,7 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
     info["steps"] = [asdict(step) for step in info["steps"]]
     made: Any = {"statistics": _statistics(dataset, events), "split": split.describe(), **info}
     dataset.info.update(made)
+    dataset.info["repeated_targets"] = count_repeats(dataset)
     return dataset
 
 

@@ -57,10 +57,18 @@ class Source(TypedDict, total=False):
     columns: dict[str, str]
 
 
+class Repeats(TypedDict):
+    """How many targets a part holds out, and how many of them are items that the user had before."""
+
+    targets: int
+    repeated: int
+
+
 class DatasetInfo(TypedDict, total=False):
     """What `dataset.json` says: what a dataset is like, and how it was made."""
 
     statistics: Statistics
+    repeated_targets: dict[str, Repeats]  # by part
     split: dict[str, object]
     source: Source
     cleaning: dict[str, object]

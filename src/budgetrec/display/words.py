@@ -12,6 +12,9 @@ MEMORY_NAMES = {
     "logits": "logits",
     "workspace": "workspace",
 }
+# What was measured while a run trained: what it added to the process at most, which is what a budget counts,
+# and the largest size of the process, Python and torch included.
+_MEMORY_LABELS = {"training_bytes": "training adds", "peak_bytes": "process"}
 # The sources of noise, likewise.
 NOISE_NAMES = {
     "example": "which sequences are drawn",
@@ -115,7 +118,7 @@ def as_text(name: str, value: object) -> str:
 def label(name: str) -> str:
     """Return a key as words.
 
-    >>> label("num_negatives"), label("peak_bytes")
-    ('num negatives', 'peak memory')
+    >>> label("num_negatives"), label("training_bytes"), label("peak_bytes")
+    ('num negatives', 'training adds', 'process')
     """
-    return name.replace("peak_bytes", "peak memory").replace("_", " ")
+    return _MEMORY_LABELS.get(name, name.replace("_", " "))

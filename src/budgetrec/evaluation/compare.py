@@ -74,16 +74,19 @@ def compare(
     runs: Sequence[Run | Path | str],
     *,
     part: str = "test",
-    keep_seen: bool = False,
+    keep_seen: bool | None = None,
     dataset: Dataset | Path | str | None = None,
     seed: int = 0,
+    device: str = "cpu",
     report: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
     """Evaluate runs of one dataset and compare them, users and seeds paired; the first is the baseline.
 
     A run is opened, evaluated and let go before the next, so memory holds one model at a time. The `seed` is
     of the bootstrap; `dataset` says where the data is now if it has moved. Of runs with the same settings and
-    the same seed the first stands for its seed.
+    the same seed the first stands for its seed. Whether items of a user's history are left out is what the
+    first run does, if `keep_seen` does not say.
     """
     if len(runs) < 2:
         raise ArgumentError("a comparison needs two runs or more. Pass another, or use evaluate.")
@@ -92,8 +95,9 @@ def compare(
     for run in runs:
         if not isinstance(run, Run):
             report(f"opening {run}")
-            run = Run.open(run, dataset=dataset)
-        entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report)
+            run = Run.open(run, dataset=dataset, device=device)
+        keep_seen = run.keep_seen if keep_seen is None else keep_seen
+        entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report, progress=progress)
         _check_same_data(entries[0] if entries else entry, entry)
         entries.append(entry)
     entries = _with_own_names(entries)
@@ -102,7 +106,7 @@ def compare(
     metrics = [*TESTED, LOSSES[part]]
     return Comparison(
         part=part,
-        keep_seen=keep_seen,
+        keep_seen=entries[0].evaluation.keep_seen,
         horizons=horizons,
         runs=_table_of_runs(entries, horizons),
         users=_table_of_users(entries, metrics, seed=seed),
@@ -118,13 +122,22 @@ def _check_each_once(folders: list[Path]) -> None:
             raise ArgumentError(f"{folders[place]} is given twice. Pass each run once.")
 
 
-def _enter(run: Run, *, part: str, keep_seen: bool, seed: int, report: Callable[[str], None]) -> _Entry:
+def _enter(
+    run: Run,
+    *,
+    part: str,
+    keep_seen: bool,
+    seed: int,
+    report: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> _Entry:
     evaluation = evaluate(
         run,
         part=part,
         keep_seen=keep_seen,
         seed=seed,
         report=lambda stage: report(f"{run.name}: {stage}"),
+        progress=progress,
     )
     flat = {
         key: value

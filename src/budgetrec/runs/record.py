@@ -41,7 +41,10 @@ class Settings:
 
     def config(self) -> RunConfig:
         """Return the settings, checked."""
-        return RunConfig.from_dict(self.sections, str(self.source))
+        found = RunConfig.from_dict(self.sections, str(self.source))
+        if found.training.keep_seen is None:  # budgetrec 0.1 left out what a user had had
+            found = found.replaced({"keep_seen": False})
+        return found
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,10 @@ def read_users(run: RunRecord) -> pl.DataFrame | None:
     return frame if frame is not None and {"user", "item"} <= set(frame.columns) else None
 
 
-def peak_bytes(metrics: pl.DataFrame) -> float | None:
-    """Return what training added to the process at most, or, in older runs, the process's own peak."""
-    known = [name for name in ("training_bytes", "peak_bytes") if name in metrics.columns]
-    peak = metrics[known[0]].max() if known else None
-    return peak if isinstance(peak, int | float) else None
+def training_bytes(metrics: pl.DataFrame) -> float | None:
+    """Return what training added to the process at most, as a budget counts it."""
+    most = metrics["training_bytes"].max() if "training_bytes" in metrics.columns else None
+    return most if isinstance(most, int | float) else None
 
 
 def _dataset(settings: Settings) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from budgetrec.runs.documents import read_frame
 from budgetrec.runs.layout import BEST, FEATURES, ITEMS, MARKER
 from budgetrec.runs.record import read_metrics, read_settings
 from budgetrec.settings.build import build_model
-from budgetrec.settings.sections import RunConfig
+from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.stepping.device import training_device
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Run:
         return self.network.num_items
 
     @property
+    def keep_seen(self) -> bool:
+        """Whether items that a user has had are ranked and recommended, where a call does not say."""
+        return bool(self.config.training.keep_seen)
+
+    @property
     def model(self) -> SequenceModel | ScoringView:
         """The model as ranking sees it: products of its states and vectors are the logits."""
         return scoring_view(self.network, self.config.objective)
@@ -103,15 +109,20 @@ class Run:
         return frame
 
     def top_items(
-        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool = False
+        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool | None = None
     ) -> pl.DataFrame:
         """Return the `top` items that the run scores highest after each history, without its dataset.
 
         A history holds items as the source calls them, the earliest first. A row holds `history` (its place
-        among those given), `rank`, `item` and `score`. Items of the history are left out unless `keep_seen`.
+        among those given), `rank`, `item` and `score`. Items of the history are left out, or not, as the run
+        does it; `keep_seen` overrules that.
         """
         best = top_items(
-            self.model, self._find(histories), num_items=self.num_items, top=top, keep_seen=keep_seen
+            self.model,
+            self._find(histories),
+            num_items=self.num_items,
+            top=top,
+            keep_seen=self.keep_seen if keep_seen is None else keep_seen,
         )
         which, place = np.nonzero(best.items >= 0)
         return pl.DataFrame(
@@ -143,10 +154,15 @@ class Run:
 
     @classmethod
     def open(
-        cls, folder: Path | str, *, dataset: Dataset | Path | str | None = None, weights: str | None = BEST
+        cls,
+        folder: Path | str,
+        *,
+        dataset: Dataset | Path | str | None = None,
+        weights: str | None = BEST,
+        device: str = "cpu",
     ) -> Self:
-        """Open a run; `dataset` says where the data is now if it has moved."""
-        folder = Path(folder)
+        """Open a run; `dataset` says where the data is now if it has moved, `device` where it computes."""
+        folder, place = Path(folder), training_device(TrainingConfig(device=device))
         if not (folder / MARKER).is_file():
             raise TrainingError(f"{folder} is not a run: it has no {MARKER}. Make one with budgetrec train.")
         settings = read_settings(folder)
@@ -168,7 +184,8 @@ class Run:
             tensors, state = load_checkpoint(folder / weights)
             load_model_tensors(model, tensors, folder / weights)
             best_step = int(state["step"])
-        return cls(folder, config, read_metrics(folder), model.eval(), best_step, features, source, dataset)
+        model = model.to(place).eval()
+        return cls(folder, config, read_metrics(folder), model, best_step, features, source, dataset)
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:

@@ -136,6 +136,10 @@ class TrainingConfig:
     validation_users: int | None = setting(
         None, "Evaluate on this many users during training, evenly spread. [default: all]"
     )
+    keep_seen: bool | None = setting(
+        None,
+        "Rank and recommend what a user has had, too. [default: if 5% of the validation items are such]",
+    )
     checkpoint_seconds: float = setting(120.0, "Save a checkpoint at least this often, in seconds.")
     memory: str | None = setting(
         None, "Memory that training may add to the process, such as 2GiB; steps that need more are split."
@@ -174,6 +178,8 @@ class TrainingConfig:
 
 
 METRICS = ("ndcg@10", "hit_rate@10", "mrr", "val_loss")
+# What may change when a run is resumed: when it ends, and how often it saves.
+RESUMABLE = ("epochs", "steps", "seconds", "patience", "checkpoint_seconds")
 _SECTIONS = {
     "model": ModelConfig,
     "objective": ObjectiveConfig,

@@ -23,6 +23,7 @@ from budgetrec.optimizers import choose_table_updates, make_optimizers, set_lear
 from budgetrec.samplers.contract import LastingSampler
 from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.stepping.device import training_device
 from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
 
 
@@ -226,14 +227,6 @@ def resolve_table_updates(
     num_groups = {"batch": 1, "sequence": batch_size, "target": scored}[objective.sharing]
     touched = num_inputs + scored + num_groups * objective.num_negatives
     return choose_table_updates(num_items=num_items, dim=config.model.dim, rows_touched=touched)
-
-
-def training_device(training: TrainingConfig) -> torch.device:
-    """Say where a run trains."""
-    if training.device == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("device is cuda, but torch sees no GPU here. Pass --device cpu or auto.")
-    cuda = training.device == "cuda" or (training.device == "auto" and torch.cuda.is_available())
-    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
 
 
 def _make_fabric(training: TrainingConfig) -> Fabric:

@@ -73,9 +73,7 @@ class _Stopwatch(Watcher):
     def __init__(self) -> None:
         self.seconds = [0.0]
 
-    def step(
-        self, *, step: int, seconds: float, examples: int, targets: int, loss: float, peak_bytes: int
-    ) -> None:
+    def step(self, *, seconds: float, **seen: float) -> None:
         """Note how long the run has trained."""
         self.seconds.append(seconds)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch
+from budgetrec.data.repeats import should_keep_seen
 from budgetrec.data.store import Dataset
 from budgetrec.errors import InterruptedRunError, NotFiniteError, TrainingError
 from budgetrec.files import check_free, new_folder, remove_partial
@@ -33,7 +34,8 @@ from budgetrec.runs.environment import write_environment
 from budgetrec.runs.layout import BEST, FILES, LAST, METRICS_FILE
 from budgetrec.runs.run import Run, write_frame, write_run
 from budgetrec.settings.sections import RunConfig
-from budgetrec.stepping.stepper import Stepper, training_device
+from budgetrec.stepping.device import training_device
+from budgetrec.stepping.stepper import Stepper
 from budgetrec.training.changes import Replan
 from budgetrec.training.interruptions import polite_interrupts, told_when_memory_runs_out
 from budgetrec.training.progress import Progress
@@ -62,8 +64,11 @@ def train(
     kept in the folder. `replan` is asked for another allocation as often as the settings say.
     """
     check_free(output, overwrite=overwrite, files=FILES)
-    with told_when_memory_runs_out():
-        trainer = _Trainer(dataset, output, config, features, replan, watcher or Watcher())
+    if config.training.keep_seen is None:  # decided once, for validation, evaluation and recommendations
+        config = config.replaced({"keep_seen": should_keep_seen(dataset)})
+    watcher = watcher or Watcher()
+    with watcher.starting(), told_when_memory_runs_out():
+        trainer = _Trainer(dataset, output, config, features, replan, watcher)
         trainer.begin(overwrite=overwrite, documents=documents or {})
     return trainer.run()
 
@@ -78,8 +83,9 @@ def resume(
     folder = run.folder
     remove_partial(folder)
     remove_partial(folder / "checkpoint")
-    with told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher or Watcher())
+    watcher = watcher or Watcher()
+    with watcher.starting(), told_when_memory_runs_out():
+        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
         trainer.take_up()
     if not trainer.finished():
         for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
@@ -91,9 +97,6 @@ def resume(
             "left to do. Pass larger numbers."
         )
     return trainer.run()
-
-
-RESUMABLE = ("epochs", "steps", "seconds", "patience", "checkpoint_seconds")
 
 
 class _Trainer:
@@ -211,6 +214,7 @@ class _Trainer:
             examples=progress.examples,
             targets=progress.targets,
             loss=sums.loss,
+            training_bytes=self.memory.growth(),
             peak_bytes=self.memory.peak(),
         )
         every = self.config.training.replan
@@ -306,6 +310,7 @@ class _Trainer:
                 view,
                 self.dataset,
                 self.validation,
+                keep_seen=bool(self.config.training.keep_seen),
                 max_users=max_users,
                 block_bytes=evaluation_block_bytes(self.memory.budget_bytes),
             )
