@@ -75,7 +75,7 @@ def test_a_horizon_beyond_a_run_is_refused():
     ("metrics", "sentence"),
     [
         (_metrics([], []), "no evaluation yet"),
-        (_metrics([0, 1], [3, np.nan]), "no numbers"),
+        (_metrics([0, 1], [3, np.nan]), "not numbers"),
         (_metrics([0, 5, 2], [3, 2, 1]), "go backwards"),
         (_metrics([0, 1], [3, 2]).drop("val_loss"), "no column 'val_loss'"),
     ],

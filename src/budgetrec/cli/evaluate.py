@@ -29,7 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     part: Part = "test",
-    cutoffs: Annotated[str, typer.Option(help="Lengths of the lists that are judged.")] = "5,10,20",
+    cutoffs: Annotated[str, typer.Option(help="Lengths of the lists to judge.")] = "5,10,20",
     keep_seen: KeepSeen = False,
     dataset: DatasetFolder = None,
     output: Annotated[

@@ -102,7 +102,7 @@ def _refuse_with_resume(given: dict[str, object]) -> None:
     for name, value in given.items():
         if value is not None:
             raise ArgumentError(
-                f"--resume goes on with a run as it was, so {name} cannot be given with it. Leave it out."
+                f"--resume continues a run as it was, so {name} cannot be passed with it. Leave it out."
             )
 
 
@@ -123,7 +123,7 @@ def starting_config(preset_name: str | None, path: Path | None, *, has_features:
 def _from_file(chosen: RunConfig, path: Path, *, has_features: bool) -> RunConfig:
     document = read_toml(path)
     if "features" in document and not has_features:
-        raise ConfigError(f"{path} is of a run with item features. Pass them again with --item-features.")
+        raise ConfigError(f"{path} is from a run with item features. Pass them again with --item-features.")
     for name in ("dataset", "budgetrec", "features"):  # what a run's own file says besides its settings
         document.pop(name, None)
     RunConfig.from_dict(document, str(path))
@@ -141,8 +141,8 @@ def _tell(run: Any, *, as_json: bool) -> None:
         return
     stdout.print(
         f"{last['step']:,} steps over {last['examples']:,} sequences ({last['epoch']:.1f} epochs) in "
-        f"{last['seconds']:,.1f} s: {last['examples'] / max(last['seconds'], 1e-9):,.0f} sequences a second, "
-        f"peak {last['peak_bytes'] / 2**20:,.0f} MiB."
+        f"{last['seconds']:,.1f} s: {last['examples'] / max(last['seconds'], 1e-9):,.0f} sequences per second"
+        f", peak {last['peak_bytes'] / 2**20:,.0f} MiB."
     )
     stdout.print(
         f"Best {metric} {best[metric]:.4f} on the validation part at step {best['step']:,} "

@@ -86,7 +86,7 @@ def compare(
     the same seed the first stands for its seed.
     """
     if len(runs) < 2:
-        raise ArgumentError("a comparison needs two runs or more. Pass another, or use evaluate.")
+        raise ArgumentError("a comparison needs two runs or more. Pass another one, or use evaluate.")
     _check_each_once([run.folder if isinstance(run, Run) else Path(run) for run in runs])
     entries: list[_Entry] = []
     for run in runs:
@@ -115,7 +115,7 @@ def _check_each_once(folders: list[Path]) -> None:
     resolved = [folder.resolve() for folder in folders]
     for place, folder in enumerate(resolved):
         if folder in resolved[:place]:
-            raise ArgumentError(f"{folders[place]} is given twice. Pass each run once.")
+            raise ArgumentError(f"{folders[place]} was passed twice. Pass each run once.")
 
 
 def _enter(run: Run, *, part: str, keep_seen: bool, seed: int, report: Callable[[str], None]) -> _Entry:

@@ -30,7 +30,7 @@ def check_inputs(
         if table.dim() != 2 or table.shape[1] != hidden.shape[2]:
             raise ArgumentError(
                 f"the table has shape {tuple(table.shape)} and hidden {tuple(hidden.shape)}; "
-                "pass one vector an item, (items, dim), of the width of hidden."
+                "pass one vector per item, (items, dim), of the width of hidden."
             )
         num_items = table.shape[0]
     targets = check_targets(targets, num_items, mask)

@@ -57,10 +57,10 @@ class Rates:
 
 RATES = {
     "cuda": Rates(
-        flops=2e13, bytes=1e12, fixed=8e-3, part=4e-3, words="a GPU of 20 TFLOP/s and 1 TB/s, 8 ms a step"
+        flops=2e13, bytes=1e12, fixed=8e-3, part=4e-3, words="a GPU of 20 TFLOP/s and 1 TB/s, 8 ms per step"
     ),
     "cpu": Rates(
-        flops=6e10, bytes=1e10, fixed=4e-3, part=1e-3, words="cores of 60 GFLOP/s and 10 GB/s, 4 ms a step"
+        flops=6e10, bytes=1e10, fixed=4e-3, part=1e-3, words="cores of 60 GFLOP/s and 10 GB/s, 4 ms per step"
     ),
 }
 

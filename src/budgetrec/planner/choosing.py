@@ -58,7 +58,7 @@ def make_plan(request: Request, measured: Measurements) -> Planned:
         if not ranked:
             refuse_if_nothing_fits(request, measured.memory, measured.counter)
             raise PlanError(
-                "nothing that was asked for fits together. Leave out --micro-batches or --batch-size."
+                "what was asked for does not fit together. Leave out --micro-batches or --batch-size."
             )
         chosen = ranked[0]
     return Planned(plan=_record(request, measured, search, chosen, ranked), search=search)

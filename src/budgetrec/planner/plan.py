@@ -120,7 +120,7 @@ class Plan:
             _check_types(plan)
             _check_types(plan.allocation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PlanError(f"{source} is no plan, or is damaged: {error}. Plan again.") from error
+            raise PlanError(f"{source} is not a plan, or is damaged: {error}. Plan again.") from error
         return plan
 
     def write(self, path: Path) -> None:

@@ -69,7 +69,7 @@ def plan_with_search(
     if dataset is None:
         return make_plan(request, assume(request, num_items, mean_length, report))
     if num_items is not None or mean_length is not None:
-        raise ArgumentError("num_items and mean_length describe data that is not here. Leave them out.")
+        raise ArgumentError("num_items and mean_length are for planning without a dataset. Leave them out.")
     dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     if request.config.training.device == "cuda" and not torch.cuda.is_available():
         raise PlanError(

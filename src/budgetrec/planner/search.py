@@ -1,7 +1,7 @@
 r"""The search: for every family of steps the best (n, k) that fits, and the best of those.
 
 The score of a candidate is the law's noise (`goal="noise"`), or the time to a given gain in loss
-(`goal="time"`): seconds a step times the steps that a gain needs, $\|\nabla F\|^2 + V / (1 - \beta)^2$
+(`goal="time"`): seconds per step times the steps that a gain needs, $\|\nabla F\|^2 + V / (1 - \beta)^2$
 (docs/theory.md, T23). Where noise is all there is, that is the law times seconds; where a step is nearly
 exact, taking off more noise gains nothing; and the bias of sampling, which no number of steps averages out,
 must stay below the gradient.

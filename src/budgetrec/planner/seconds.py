@@ -1,4 +1,4 @@
-r"""Seconds a step as a function of (n, k), from a few short timed steps or from a machine's rates.
+r"""Seconds per step as a function of (n, k), from a few short timed steps or from a machine's rates.
 
 A step costs a fixed time, a time for each sequence (the encoder), for each pair of a sequence and a negative
 (logits and gathered rows), for each negative of a set that the whole batch shares, for each row of the table

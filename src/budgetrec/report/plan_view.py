@@ -87,7 +87,7 @@ def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None)
     ]
     candidates = plan.get("candidates", [])
     if not isinstance(candidates, list) or not all(isinstance(each, dict) for each in candidates):
-        raise DataError(f"{source} has candidates that are no tables. Make the plan again, or remove it.")
+        raise DataError(f"{source} has candidates that are not tables. Make the plan again, or remove it.")
     assumptions = _table(plan, "assumptions", source)
     return PlanView(
         summary=_summary(plan, budget, source),
@@ -167,9 +167,7 @@ def _sizes(document: dict[str, Any], source: object) -> dict[str, float]:
     sizes = {name: number(document, name, source) or 0.0 for name in document}
     for name, size in sizes.items():
         if size < 0:
-            raise DataError(
-                f"{source} says {name} is {size}, below nothing. Make the plan again, or remove it."
-            )
+            raise DataError(f"{source} says {name} is {size}, below 0. Make the plan again, or remove it.")
     return sizes
 
 

@@ -51,7 +51,7 @@ class DatasetSource:
         """Return the dataset if it is the one that the run was trained on."""
         if dataset.identity != self.identity:
             raise TrainingError(
-                f"{self.run} was trained on another dataset than {dataset.folder} holds ({self.identity}, "
+                f"{self.run} was trained on a dataset other than {dataset.folder} ({self.identity}, "
                 f"found {dataset.identity}): other data, filters or split. Prepare it as it was."
             )
         return dataset

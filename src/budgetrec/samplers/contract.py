@@ -168,8 +168,8 @@ def check_log_q(log_q: Tensor, num_items: int | None = None) -> Tensor:
     if log_q.dim() != 1 or not log_q.is_floating_point() or log_q.shape[0] != (num_items or log_q.shape[0]):
         wanted = "(items,)" if num_items is None else f"({num_items},)"
         raise ArgumentError(
-            f"log_q has shape {tuple(log_q.shape)} and type {log_q.dtype}; pass one log-probability an item, "
-            f"{wanted}."
+            f"log_q has shape {tuple(log_q.shape)} and type {log_q.dtype}; pass one log-probability per item,"
+            f" {wanted}."
         )
     impossible = int(log_q.isneginf().sum())
     if impossible:

@@ -39,7 +39,7 @@ class QuadraticKernel:
     def __init__(self, table: Tensor, num_negatives: int, *, alpha: float = 100.0) -> None:
         if table.dim() != 2:
             raise ArgumentError(
-                f"the table has shape {tuple(table.shape)}; pass one vector an item, (items, dim)."
+                f"the table has shape {tuple(table.shape)}; pass one vector per item, (items, dim)."
             )
         if not alpha > 0:
             raise ArgumentError(f"alpha is {alpha}; the quadratic kernel needs a positive one, such as 100.")

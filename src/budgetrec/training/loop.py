@@ -169,12 +169,12 @@ class _Trainer:
                         if interrupted():
                             raise InterruptedRunError(
                                 f"interrupted at step {progress.step:,}; everything is saved. "
-                                f"Go on with: budgetrec train --resume {self.folder}"
+                                f"Continue with: budgetrec train --resume {self.folder}"
                             )
         except KeyboardInterrupt:
             raise InterruptedRunError(
                 f"interrupted at once; step {self.saved_step:,} is saved. "
-                f"Go on with: budgetrec train --resume {self.folder}"
+                f"Continue with: budgetrec train --resume {self.folder}"
             ) from None
         del self.stepper  # before the run is opened and needs memory of its own
         self.memory.trim()

@@ -135,7 +135,7 @@ class Grid:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path} cannot be read: {error}. Delete it, and it will be made again."
+                f"{path} cannot be read: {error}. Delete it, and it will be computed again."
             ) from error
 
     def _keep(self, cell: Cell, result: Outcome | Failure) -> Outcome | None:
