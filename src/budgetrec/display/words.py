@@ -2,6 +2,8 @@
 
 import math
 
+from budgetrec.allocation import SHARING_WORDS
+
 # The parts of memory by their names in a plan, in the order in which they are shown.
 MEMORY_NAMES = {
     "weights": "weights",
@@ -19,12 +21,7 @@ NOISE_NAMES = {
     "target_class": "negatives of a target",
     "bias": "bias of sampling",
 }
-# Who shares a set of negatives.
-SHARING_NAMES = {
-    "batch": "one set for the batch",
-    "sequence": "one set per sequence",
-    "target": "one set per target",
-}
+SHARING_NAMES = SHARING_WORDS  # who shares a set of negatives
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
