@@ -33,7 +33,7 @@ def recommend(
 
     A row holds user, rank, item and score; ids are those of the source. The whole sequence of a user counts,
     the validation and test items included. What a user has had is left out, unless `keep_seen`; where fewer
-    than `top` items are left, a user has fewer rows. Among equal scores the order means nothing. `new_items`
+    than `top` items are left, a user has fewer rows. The order among equal scores is arbitrary. `new_items`
     names a file with the features of items that the run was not trained on; a run with item features can
     recommend them. `dataset` says where the data is now if it has moved.
     """

@@ -38,7 +38,7 @@ def _root(
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Treat a polite kill as Ctrl-C, so that nothing half-written stays behind."""
+    """Treat SIGTERM as Ctrl-C, so that nothing half-written stays behind."""
     raise KeyboardInterrupt
 
 

@@ -30,7 +30,7 @@ class TrainingBar(Watcher):
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
-        """Show a bar, and a hint where threads would get in each other's way."""
+        """Show a bar, and a hint when threads would get in each other's way."""
         # Threads that wait for each other can take a hundred times as long.
         if not self._threads_chosen and os.getloadavg()[0] > 0.75 * (os.cpu_count() or 1):
             stderr.print("Other work keeps this machine busy; --threads 1 may be many times faster.")
@@ -52,7 +52,7 @@ class TrainingBar(Watcher):
         self._bar.update(self._task, completed=max(shares, default=0.0), step=step, text=text)
 
     def change(self, sentence: str) -> None:
-        """Say it."""
+        """Print the change."""
         stderr.print(sentence)
 
     def evaluation(self, row: Mapping[str, float | None]) -> None:

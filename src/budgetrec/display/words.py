@@ -55,7 +55,7 @@ def as_seconds(seconds: float) -> str:
 
 
 def as_step_seconds(seconds: float) -> str:
-    """Return how long a step takes, to a tenth of a millisecond: plans can differ by as little.
+    """Return how long a step takes, to a tenth of a millisecond: plans can differ by that little.
 
     >>> as_step_seconds(0.0123), as_step_seconds(2.5)
     ('12.3 ms', '2.5 s')

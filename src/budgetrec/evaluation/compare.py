@@ -81,9 +81,9 @@ def compare(
 ) -> Comparison:
     """Evaluate runs of one dataset and compare them, users and seeds paired; the first is the baseline.
 
-    A run is opened, evaluated and let go before the next, so memory holds one model at a time. The `seed` is
+    A run is opened, evaluated and freed before the next, so memory holds one model at a time. The `seed` is
     of the bootstrap; `dataset` says where the data is now if it has moved. Of runs with the same settings and
-    the same seed the first stands for its seed.
+    the same seed, only the first counts.
     """
     if len(runs) < 2:
         raise ArgumentError("a comparison needs two runs or more. Pass another one, or use evaluate.")

@@ -88,7 +88,7 @@ def evaluate(
 
     Ties count against the model. Items of a user's history are left out unless `keep_seen`; the `seed` is of
     the bootstrap behind the intervals. `dataset` says where the data is now if it has moved, `batch_size` how
-    many histories are encoded at once (what is fast, if not given), and `report` hears what is being done.
+    many histories are encoded at once (what is fast, if not given); `report` is told each stage.
     """
     if part not in PARTS:
         raise ArgumentError(f"part is {part!r}. Pass {' or '.join(PARTS)}.")

@@ -1,6 +1,6 @@
 """What settings and reports need to know about a model: see `models.registry`.
 
-Nothing here imports torch, so that `--help` comes at once.
+Nothing here imports torch, so that `--help` answers at once.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ BLOCK_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Rounds:
-    """Which chunk every state and item is in, one row a round."""
+    """Which chunk every state and item is in, one row per round."""
 
     of_states: Tensor  # (rounds, T)
     of_items: Tensor  # (rounds, K)

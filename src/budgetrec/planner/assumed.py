@@ -1,11 +1,11 @@
-r"""What a plan assumes where it cannot measure: without data, without the device, or outside of the law.
+r"""What a plan assumes where it cannot measure: without data, without the device, or outside the law.
 
 **Noise.** States are normalised, so $\|x\|^2 = d$ and a target's example noise is about $d$; the targets of a
 sequence hardly share theirs. The softmax is taken to be as concentrated as in a SASRec after a few epochs on
 MovieLens-1M ($\rho = 40$), and $C_x$, $C_p$ within a sequence and $C_p$ between sequences to have the ratios
 that were measured there (experiments/LOG.md).
 
-**Seconds.** Multiplications at a rate, bytes at a rate, and a fixed time a step.
+**Seconds.** Multiplications at a rate, bytes at a rate, and a fixed time per step.
 """
 
 import dataclasses

@@ -44,7 +44,7 @@ class Plan:
     itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
     holds the other settings on which the bytes depend, such as `dim` and `max_length`.
     `seconds_model` holds what steps of each family were measured to cost and `overhead_bytes` what the
-    process needs besides tensors, so that a run can plan anew without measuring them again.
+    process needs besides tensors, so that a run can plan again without measuring them again.
     """
 
     allocation: Allocation
@@ -106,7 +106,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, object], source: str) -> Self:
-        """Take over what `to_dict` gave; `source` is named in errors."""
+        """Build a plan from what `to_dict` returned; `source` is named in errors."""
         try:
             values: dict[str, Any] = dict(document)
             memory, noise = values.pop("predicted_bytes"), dict(values.pop("noise"))

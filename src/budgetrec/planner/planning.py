@@ -33,8 +33,8 @@ def plan(
 ) -> Plan:
     """Plan how to train within `memory` bytes, such as "2GiB".
 
-    `config` holds the settings of the run, and `options` what is wanted of the plan and what of the
-    allocation is fixed. `model` is a model of your own that follows `SequenceModel`; it is trained for a
+    `config` holds the settings of the run, and `options` what is wanted from the plan and which parts of
+    the allocation are fixed. `model` is a model of your own that follows `SequenceModel`; it is trained for a
     short while. Without a dataset, `num_items` and `mean_length` say what it is like, and the plan says what
     it assumed. `report` is called with the name of each stage.
     """

@@ -17,11 +17,11 @@ PLANNED = tuple(item.name for item in dataclasses.fields(Allocation))  # what a 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What is wanted of a plan; of the allocation, None leaves the choice to the plan.
+    """What is wanted from a plan; in the allocation, None leaves the choice to the plan.
 
     `goal` is "time" to the same loss or "noise"; `rule` is the "law" or the "paper"'s n = k; `margin` is the
     share of the bytes that stays free; `warm_up` is how many seconds a model trains before it is measured.
-    With `drawn` only ways that draw negatives come into question.
+    With `drawn`, only allocations that draw negatives are considered.
     """
 
     goal: str = "time"
@@ -54,7 +54,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Settings, bytes and what is wanted of them; `config` holds what is fixed, too."""
+    """Settings, bytes and what is wanted from them; `config` holds what is fixed, too."""
 
     config: RunConfig
     budget_bytes: int

@@ -108,7 +108,7 @@ def seconds_row(family: Allocation, seconds: StepSeconds) -> dict[str, float | i
 
 
 def seconds_of(row: Mapping[str, Any]) -> tuple[Allocation, StepSeconds]:
-    """Take a record apart that `seconds_row` returned."""
+    """Take apart a record that `seconds_row` returned."""
     costs = {item.name for item in dataclasses.fields(StepSeconds)} & row.keys()
     family = Allocation(batch_size=1, num_negatives=1, **{name: row[name] for name in _OF_FAMILY})
     return family, StepSeconds(**{name: row[name] for name in costs})
@@ -119,7 +119,7 @@ def time_steps(
 ) -> StepSeconds:
     """Take a few steps of a family at several (n, k) that fit, and fit their seconds.
 
-    The stepper goes on training meanwhile. Points that would take too long, by those before, are left out.
+    The stepper continues training meanwhile. Points that would take too long, by those before, are left out.
     """
     chosen: tuple[tuple[int, int], ...] = _POINTS_OF_TARGETS if way.sharing == "target" else _POINTS
     chosen = _POINTS_OF_FULL if not way.draws else chosen

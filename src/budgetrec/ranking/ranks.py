@@ -23,7 +23,7 @@ class Ranking:
     """What a model makes of each target: rank 1 is the best, K the worst (ties count against the target).
 
     `lists`, if they were asked for, hold the best items of each user (-1 where nothing is left to list);
-    among equal scores their order means nothing.
+    the order among equal scores is arbitrary.
     """
 
     users: NDArray[np.int64]
@@ -49,7 +49,7 @@ def rank_targets(
 ) -> Ranking:
     """Rank every target among the catalogue without the items of its history, or with them (`keep_seen`).
 
-    All of the history counts as seen, also what lies before the last `max_length` items. The target itself is
+    All of the history counts as seen, even what lies before the last `max_length` items. The target itself is
     never removed, even if the user had it before. `batch_size` histories are encoded at once (what is fast,
     if not given); scores and their scratch space together take at most `block_bytes`.
     """

@@ -20,7 +20,7 @@ from budgetrec.runs.documents import number
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices
-_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning anew, not for people
+_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning again, not for people
 _TABLES = ("predicted_bytes", "noise", "because", "candidates", "assumptions")
 
 
@@ -58,7 +58,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class PlanView:
-    """Everything of a plan that there is."""
+    """Everything that a plan holds."""
 
     summary: str
     choices: Sequence[Choice]

@@ -52,7 +52,7 @@ def generator_tensors(generators: dict[str, torch.Generator]) -> dict[str, Tenso
 
 
 def load_generators(generators: dict[str, torch.Generator], tensors: dict[str, Tensor]) -> None:
-    """Set generators to the states that `generator_tensors` gave."""
+    """Set generators to the states that `generator_tensors` returned."""
     for name, generator in generators.items():
         state = tensors.get(f"generator.{name}")
         if state is None:

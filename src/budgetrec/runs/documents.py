@@ -1,4 +1,4 @@
-"""Read files that anyone may have changed or removed: what cannot be read is told in a sentence."""
+"""Read files that anyone may have changed or removed: what cannot be read is reported in a sentence."""
 
 import json
 import math

@@ -46,7 +46,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its files tell it."""
+    """A run as its files describe it."""
 
     name: str
     folder: Path

@@ -59,7 +59,7 @@ class DatasetSource:
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model that scores any history with nothing beside its folder. Nothing here ever changes."""
+    """A trained model that scores any history with nothing but its folder. Nothing here ever changes."""
 
     folder: Path
     config: RunConfig

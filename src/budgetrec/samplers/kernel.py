@@ -83,11 +83,11 @@ class QuadraticKernel:
         self.update(torch.arange(self.num_items), table)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the vectors that draws rest on: those of the last update, not of the table now."""
+        """Return the vectors that draws depend on: those of the last update, not of the table now."""
         return {"vectors": self._rows.flatten(0, 1)[: self.num_items]}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         self.refresh(tensors["vectors"].to(self._rows.device))
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:

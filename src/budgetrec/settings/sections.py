@@ -1,4 +1,4 @@
-"""One frozen record a stage, and the only place that reads and writes TOML.
+"""One frozen record per stage, and the only place that reads and writes TOML.
 
 A field's name is the name of its flag and of its key in `run.toml`, and its help is the flag's.
 """
