@@ -88,7 +88,7 @@ def run(asked: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     cores = len(os.sched_getaffinity(0))
     if not 1 <= asked.workers <= cores:
-        raise SystemExit(f"--workers is {asked.workers}, and there are {cores} cores. Pass 1 to so many.")
+        raise SystemExit(f"--workers is {asked.workers}, and there are {cores} cores. Pass 1 to {cores}.")
     if os.getloadavg()[0] > 0.5:
         tell(f"the load is {os.getloadavg()[0]:.1f}: seconds are those of a busy machine")
     parse_bytes(asked.memory)

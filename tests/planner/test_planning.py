@@ -301,7 +301,7 @@ def test_families_follow_what_is_fixed():
 
 
 def test_measurements_come_back_from_a_plan(planned, dataset):
-    """With the saved seconds and overhead, planning anew by the same noise gives the same allocation."""
+    """With the saved seconds and overhead, planning again by the same noise gives the same allocation."""
     request = request_for("400MiB", **SMALL)
     noise = MeasuredNoise(
         constants=planned.search.constants, gradient=planned.search.gradient, assumptions={}
