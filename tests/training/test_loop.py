@@ -246,7 +246,7 @@ def test_evaluations_become_rarer_with_growth(dataset, tmp_path):
     assert len(places) > 6
     for before, after in itertools.pairwise(places[2:-1]):
         assert 1.5 * before <= after <= 1.5 * before + 8
-    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass a number from 0"):
+    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass 0 or more"):
         config(evaluation_growth=-1.0)
 
 
