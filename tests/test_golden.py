@@ -89,7 +89,7 @@ def test_a_run_recommends_as_it_did(run, answered):
 
 
 def test_a_run_resumes_as_it_would_have(run, answered):
-    """From the checkpoint of 0.1 a run goes on to where 0.1 itself took it."""
+    """From the checkpoint of 0.1 a run continues to where 0.1 itself took it."""
     answered("train", DATASET, "--resume", run, "--steps", RESUMED_STEPS)
     assert not list(differences(last_row(run), VALUES["resumed"][run.name]))
 

@@ -9,7 +9,7 @@
     ├── DataError           a file, a column or a row that cannot be used
     ├── DownloadError       a known dataset that could not be fetched
     ├── PlanError           a budget that nothing fits, or a plan that cannot be made or read
-    └── TrainingError       a run that cannot start, go on or be opened
+    └── TrainingError       a run that cannot start, continue or be opened
         └── InterruptedRunError  a run that was asked to stop, and saved
 
 Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
@@ -45,7 +45,7 @@ class PlanError(BudgetrecError):
 
 
 class TrainingError(BudgetrecError):
-    """A run that cannot start, go on or be opened."""
+    """A run that cannot start, continue or be opened."""
 
 
 class InterruptedRunError(TrainingError):

@@ -19,9 +19,9 @@ _PARTIAL = ".partial-"
 
 
 def check_free(target: Path, *, overwrite: bool, files: Sequence[str]) -> None:
-    """Refuse early to write where something is already.
+    """Refuse early to write where something already is.
 
-    With `overwrite` a folder may be replaced if it is empty, or if it holds the first of `files`, which tells
+    With `overwrite` a folder may be replaced if it is empty, or if it holds the first of `files`, which marks
     a folder of ours, and nothing but names that match one of them: a slip of the hand must not delete
     anything else.
     """
@@ -44,7 +44,7 @@ def check_free(target: Path, *, overwrite: bool, files: Sequence[str]) -> None:
 
 @contextmanager
 def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterator[Path]:
-    """Return a temporary folder beside `target` that takes its name when all went well, or vanishes."""
+    """Return a temporary folder beside `target` that takes its name if all goes well, or vanishes."""
     check_free(target, overwrite=overwrite, files=files)
     target = target.absolute()
     made = [parent for parent in target.parents if not parent.exists()]
@@ -119,12 +119,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def cannot_be_written(path: Path, error: Exception) -> TrainingError:
-    """Say that a file found no room."""
+    """Say that there was no room for a file."""
     reason = str(error).splitlines()[0]
     return TrainingError(f"{path} cannot be written: {reason}. Free some space or pass another place.")
 
 
 def remove_partial(folder: Path) -> None:
-    """Take away what a kill in the middle of `write_whole` left in a folder."""
+    """Remove what a kill in the middle of `write_whole` left in a folder."""
     for path in folder.glob(f".*{_PARTIAL}*"):
         path.unlink(missing_ok=True)

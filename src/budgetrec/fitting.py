@@ -57,10 +57,10 @@ def fit(
     """Prepare, plan, train, evaluate and report, all from interactions and a number of bytes.
 
     `inputs` are files of interactions, prepared into the folder `output`-dataset, or one folder that is
-    prepared already. `config` holds the settings of the run, `planning` what is wanted of the plan and
+    prepared already. `config` holds the settings of the run, `planning` what is wanted from the plan and
     `preparing` how files are read, cleaned and split. `features` stand in for a table of item vectors: a
     tensor (K, f), or a file of items. `stages` surrounds quiet work and returns what is told the name of each
-    stage; `hear_plan` is told the plan before training begins.
+    stage; `hear_plan` is called with the plan before training begins.
     """
     output = Path(output)
     check_free(output, overwrite=overwrite, files=FILES)

@@ -165,7 +165,7 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--objective", "bce", "--cosine"),
-            "cosine means nothing to the objective bce",
+            "cosine has no effect on the objective bce",
         ),
         (("{data}/dataset", "-o", "{out}/run", "--item-features", "{data}/none.csv"), "does not exist"),
         (
@@ -174,11 +174,11 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--mask-rate", "0.3"),
-            "mask_rate means nothing to the model sasrec",
+            "mask_rate has no effect on the model sasrec",
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--objective", "full-softmax", "--num-negatives", "9"),
-            "num_negatives means nothing",
+            "num_negatives has no effect",
         ),
         (("{data}/dataset", "-o", "{out}/run", "--optimizer", "sgd", "--beta2", "0.9"), "adam or adamw"),
         (("--resume", "{out}/none"), "is not a run"),

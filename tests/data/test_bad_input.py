@@ -311,7 +311,7 @@ def test_a_disk_that_fills_with_demo_data(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_in_the_middle(tmp_path, how):
-    """Ctrl-C or a polite kill while it works: exit 2 and nothing left."""
+    """Ctrl-C or SIGTERM while it works: exit 2 and nothing left."""
     pipe = tmp_path / "source"
     pipe.mkdir()
     path = pipe / "e.csv.gz"

@@ -129,7 +129,7 @@ def test_a_damaged_plan_gets_a_sentence(plan, tmp_path, damage):
     path = tmp_path / "plan.toml"
     plan.write(path)
     path.write_text(damage(path.read_text("utf-8")), "utf-8")
-    with pytest.raises(PlanError, match=r"plan\.toml is no plan, or is damaged: .* Plan again\."):
+    with pytest.raises(PlanError, match=r"plan\.toml is not a plan, or is damaged: .* Plan again\."):
         Plan.read(path)
 
 

@@ -155,7 +155,7 @@ def test_an_allocation_that_lost_by_its_bias_says_so():
     """With one negative the step is nearly all bias, which no number of steps averages out."""
     made = plan(None, memory="4GiB", num_items=200_000, mean_length=40, device="cuda")
     lost = {each.name: each.why for each in made.candidates}
-    assert "the bias of so small a k means" in lost["largest batch, k = 1"]
+    assert "the bias at such a small k means" in lost["largest batch, k = 1"]
     assert "bias" not in lost["the paper's n = k"]
 
 
@@ -234,12 +234,12 @@ def test_a_plan_without_data_says_what_it_assumed():
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        ({"memory": "2 bananas"}, "no number of bytes"),
+        ({"memory": "2 bananas"}, "not a number of bytes"),
         ({"goal": "fame"}, "goal is 'fame'; pass one of time, noise"),
         ({"rule": "thumb"}, "rule is 'thumb'; pass one of law, paper"),
         ({"margin": 1.5}, "margin is 1.5"),
         ({"objective": "sce"}, "does not cover the objective sce"),
-        ({"num_items": 5}, "describe data that is not here"),
+        ({"num_items": 5}, "are for planning without a dataset"),
         ({"batch_size": 10**6}, "the data has 300"),
         ({"device": "cuda"}, "torch sees no GPU here"),
         ({"rule": "paper", "batch_size": 8}, "the paper's rule chooses n and k"),
@@ -301,7 +301,7 @@ def test_families_follow_what_is_fixed():
 
 
 def test_measurements_come_back_from_a_plan(planned, dataset):
-    """With the saved seconds and overhead, planning anew by the same noise gives the same allocation."""
+    """With the saved seconds and overhead, planning again by the same noise gives the same allocation."""
     request = request_for("400MiB", **SMALL)
     noise = MeasuredNoise(
         constants=planned.search.constants, gradient=planned.search.gradient, assumptions={}

@@ -129,7 +129,7 @@ def test_replanning_changes_negatives_at_once_and_the_batch_at_the_epochs_end(da
 
 
 def test_a_replanned_run_resumes_bit_for_bit(dataset, planned, tmp_path):
-    """Killed after its allocation has changed, a run ends with the same bits as one that was not."""
+    """Killed after its allocation has changed, a run ends bit for bit as one that was not."""
 
     class Killer(Watcher):
         def step(self, *, step, **seen):

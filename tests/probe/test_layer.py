@@ -280,5 +280,5 @@ def test_what_cannot_be_probed_is_told():
         TargetSample.of(states * torch.nan, targets, layer.sequences, np.array([3, 3]))
     with pytest.raises(ArgumentError, match=r"max_classes is 20, .* pass at least \d+"):
         layer.leading(max_classes=20)
-    with pytest.raises(ArgumentError, match=r"pass one log-probability an item, \(300,\)"):
+    with pytest.raises(ArgumentError, match=r"pass one log-probability per item, \(300,\)"):
         type(layer)(states.numpy(), layer.targets, layer.sequences, layer.table, np.zeros(3)).leading()

@@ -61,7 +61,7 @@ def weights(run, name=LAST):
 
 
 def same(first, second):
-    """Say whether two checkpoints hold the same bits."""
+    """Say whether two checkpoints are equal bit for bit."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
@@ -106,7 +106,7 @@ def test_a_run_that_is_taken_up_again_ends_with_the_same_bits(dataset, tmp_path,
 
 
 def train_until(dataset, folder, settings, last):
-    """Train as if a polite kill came at a step."""
+    """Train as if SIGTERM came at a step."""
     from budgetrec.training.tracking import Watcher
 
     class Killer(Watcher):
@@ -114,7 +114,7 @@ def train_until(dataset, folder, settings, last):
             if step == last:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(TrainingError, match=rf"at step {last}; everything is saved\. Go on with: .*--resume"):
+    with pytest.raises(TrainingError, match=rf"step {last}; everything is saved\. Continue with: .*--resume"):
         train(dataset, folder, settings, watcher=Killer())
 
 
@@ -246,7 +246,7 @@ def test_evaluations_become_rarer_with_growth(dataset, tmp_path):
     assert len(places) > 6
     for before, after in itertools.pairwise(places[2:-1]):
         assert 1.5 * before <= after <= 1.5 * before + 8
-    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass a number from 0"):
+    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass 0 or more"):
         config(evaluation_growth=-1.0)
 
 
@@ -353,7 +353,7 @@ def test_a_run_knows_its_dataset(dataset, tmp_path):
 
 
 def test_a_moved_dataset_can_be_named(dataset, tmp_path):
-    """A run goes on with its dataset at another place, and says so when it is gone."""
+    """A run continues with its dataset at another place, and says so when it is gone."""
     shutil.copytree(dataset.folder, tmp_path / "here")
     train(tmp_path / "here", tmp_path / "run", config(steps=2))
     (tmp_path / "here").rename(tmp_path / "there")

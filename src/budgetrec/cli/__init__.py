@@ -1,6 +1,6 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 done, 1 failed through a fault of ours, 2 the request cannot be met or is wrong (also when
+Exit codes: 0 done, 1 failed because of a bug of ours, 2 the request cannot be met or is wrong (also when
 interrupted). Heavy imports happen inside the commands, so that `--help` answers at once.
 """
 
@@ -38,7 +38,7 @@ def _root(
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Treat a polite kill as Ctrl-C, so that nothing half-written stays behind."""
+    """Treat SIGTERM as Ctrl-C, so that nothing half-written stays behind."""
     raise KeyboardInterrupt
 
 
@@ -69,7 +69,7 @@ def run(arguments: list[str]) -> int:
         if error.filename is None:
             return _tell_fault(error)
         print_error(
-            f"{error.filename} cannot be read or written: {error.strerror}. Check the path and its rights."
+            f"{error.filename} cannot be read or written: {error.strerror}. Check the path and permissions."
         )
         return 2
     except Exception as error:  # the last line of defence: one sentence instead of a traceback
@@ -83,7 +83,7 @@ def _tell_fault(error: Exception) -> int:
     if os.environ.get("BUDGETREC_TRACEBACK"):
         raise error
     print_error(
-        f"a fault of budgetrec itself, {type(error).__name__}: {error}. "
+        f"a bug in budgetrec itself, {type(error).__name__}: {error}. "
         "Set BUDGETREC_TRACEBACK=1 to see where, and please report it."
     )
     return 1

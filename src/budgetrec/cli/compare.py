@@ -15,7 +15,7 @@ from budgetrec.cli.options import Device, Threads, use_threads
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs; the first is the baseline.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write tables and curves there.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write tables and curves to DIR.")
     ] = None,
     part: Part = "test",
     keep_seen: KeepSeen = None,
@@ -26,9 +26,9 @@ def compare(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: losses up to horizons that all reach, tests paired over users and over seeds.
+    """Compare runs: losses up to horizons that all of them reach, tests paired over users and seeds.
 
-    Runs that differ in their seed alone are one group.
+    Runs that differ only in their seed form one group.
     """
     use_threads(threads)
     from budgetrec.display.evaluation_text import comparison_tables, how_measured

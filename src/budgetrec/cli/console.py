@@ -166,7 +166,7 @@ class DownloadBar:
 
     @property
     def total(self) -> int:
-        """How many bytes will come."""
+        """How many bytes to expect."""
         return int(self._progress.tasks[0].total or 0)
 
     @total.setter
@@ -174,11 +174,11 @@ class DownloadBar:
         self._progress.update(self._task, total=count)
 
     def update(self, n: int) -> None:
-        """Say that `n` more bytes came."""
+        """Count `n` more bytes."""
         self._progress.advance(self._task, n)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self._progress.reset(self._task)
 
     def close(self) -> None:

@@ -73,10 +73,10 @@ def show(
     print_statistics(dataset.info)
     print_repeats(summary["repeated_targets"])
     _print_histogram("sequences by length", summary["sequence_lengths"])
-    _print_histogram("items by times trained on", summary["item_train_counts"])
+    _print_histogram("items by how often they are trained on", summary["item_train_counts"])
     shares = summary["share_of_training"]
     stdout.print(
-        f"\nThe commonest 1% of items make up {shares['top_1_percent']:.0%} of the training interactions, "
+        f"\nThe top 1% of items make up {shares['top_1_percent']:.0%} of the training interactions, "
         f"10% make up {shares['top_10_percent']:.0%}, half {shares['top_50_percent']:.0%}."
     )
 

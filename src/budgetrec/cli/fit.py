@@ -47,7 +47,7 @@ def fit(
     """Do everything in one go: prepare, plan, train, evaluate and report.
 
     Files are prepared into RUN-dataset, which other runs can use. Options marked "planned" are chosen to fit
-    the memory; give one to fix it, and the rest is planned around it.
+    the memory; pass one to fix it, and the rest is planned around it.
     """
     parse_bytes(memory)  # before the slow start
     prepared = prepare_options(**preparing)

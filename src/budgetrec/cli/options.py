@@ -50,11 +50,11 @@ Memory = Annotated[
 Goal = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="time: reach a given loss soonest; noise: least noise per step at any cost."
+        metavar="NAME", help="time: reach a given loss soonest; noise: least noise per step, however slow."
     ),
 ]
 Rule = Annotated[
-    str, typer.Option(metavar="NAME", help="How n and k are chosen: law, or paper for the paper's n = k.")
+    str, typer.Option(metavar="NAME", help="How to choose n and k: law, or paper for the paper's n = k.")
 ]
 Margin = Annotated[float, typer.Option(help="Share of the memory to leave free for safety.")]
 WarmUpTargets = Annotated[

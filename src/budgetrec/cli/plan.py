@@ -27,10 +27,10 @@ def plan(
     margin: options.Margin = 0.1,
     warm_up_targets: options.WarmUpTargets = 200_000,
     num_items: Annotated[
-        int | None, typer.Option(help="To plan without a dataset: how many items there are.")
+        int | None, typer.Option(help="Without a dataset: how many items there are.")
     ] = None,
     mean_length: Annotated[
-        float | None, typer.Option(help="To plan without a dataset: how long sequences are on average.")
+        float | None, typer.Option(help="Without a dataset: how long sequences are on average.")
     ] = None,
     preset_name: options.Preset = None,
     config: options.ConfigFile = None,
@@ -53,12 +53,12 @@ def plan(
 ) -> None:
     """Choose batch size, negatives and how they are shared for a memory budget, and say why.
 
-    Options marked "planned" are chosen for you; give one to fix it, and the rest is planned around it. Given
-    all of them, the plan judges your choice. Without a dataset, --num-items and --mean-length describe one,
+    Options marked "planned" are chosen for you; pass one to fix it, and the rest is planned around it. Pass
+    all of them to have your choice judged. Without a dataset, --num-items and --mean-length describe one,
     and the plan says what it assumed.
     """
     if not memory:
-        raise ArgumentError("there is no number of bytes to plan for. Pass one, as in --memory 2GiB.")
+        raise ArgumentError("there is no memory budget to plan for. Pass one, as in --memory 2GiB.")
     parse_bytes(memory)  # before the slow start
     from budgetrec.files import check_free
 
@@ -74,7 +74,7 @@ def plan(
         opened = Dataset.open(dataset)
         features = None if item_features is None else read_item_features(item_features, opened)
     elif item_features is not None:
-        raise ArgumentError("--item-features are of the items of a dataset, and there is none. Pass one.")
+        raise ArgumentError("--item-features describes the items of a dataset. Pass a dataset too.")
     chosen = chosen.asked(settings)
     from budgetrec.planner.planning import make_request, plan_with_search
 
@@ -142,7 +142,7 @@ def print_plan(plan: "Plan") -> None:
     for head, rows in (
         (("memory", "bytes", ""), memory_rows(plan)),
         (("noise of a step from", "", ""), noise_rows(plan)),
-        (("allocation", "n", "k", "bytes", "noise", "a step", score, "why it lost"), candidate_rows(plan)),
+        (("allocation", "n", "k", "bytes", "noise", "per step", score, "why it lost"), candidate_rows(plan)),
     ):
         stdout.print()
         print_table(head, rows, words=("", "why it lost"))

@@ -54,12 +54,12 @@ def prepare(
     min_item: Annotated[int, typer.Option(help="Keep items with at least this many interactions.")] = 1,
     one_pass: Annotated[
         bool,
-        typer.Option("--one-pass", help="Filter items, then users, only once, not until nothing changes."),
+        typer.Option("--one-pass", help="Filter items, then users, once instead of until nothing changes."),
     ] = False,
     repeats: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="When a user meets an item repeatedly: keep, or first to keep only that."
+            metavar="NAME", help="Repeated interactions of a user with an item: keep all, or only the first."
         ),
     ] = "keep",
     split: Annotated[
@@ -67,7 +67,7 @@ def prepare(
     ] = "leave-one-out",
     test_share: Annotated[
         float | None,
-        typer.Option(help="Temporal splits: share of interactions to test on, the latest ones."),
+        typer.Option(help="Temporal splits: share of the latest interactions to test on."),
     ] = None,
     validation_share: Annotated[
         float | None, typer.Option(help="Split temporal: share of the users to validate on.")
@@ -96,7 +96,7 @@ def prepare(
         print_statistics(dataset.info)
         print_repeats(dataset.info["repeated_targets"])
         stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
-        stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
+        stdout.print(f"Prepared in {output}. To look at it: budgetrec data show {output}")
 
 
 def prepare_options(**flags: Any) -> "PrepareOptions":
@@ -133,7 +133,7 @@ def _split(name: str, **settings: Any) -> Any:
     kind, known = kinds[name]
     for key in given.keys() - known:
         raise ArgumentError(
-            f"--{key.replace('_', '-')} means nothing to the split {name}. "
+            f"--{key.replace('_', '-')} has no effect on the split {name}. "
             "Leave it out, or pass --split temporal."
         )
     return kind(**given)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @app.command()
 def recommend(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run of budgetrec train.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     users: Annotated[
-        str | None, typer.Option(help="Users as the source names them, with commas between. [default: all]")
+        str | None, typer.Option(help="Users as the source names them, separated by commas. [default: all]")
     ] = None,
     top: Annotated[int, typer.Option(help="How many items for each user.")] = 10,
     keep_seen: KeepSeen = None,
     new_items: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Features of further items, for a run that was trained with item features."
+            metavar="FILE", help="Features of new items, for a run that was trained with item features."
         ),
     ] = None,
     dataset: Annotated[
@@ -40,9 +40,9 @@ def recommend(
     threads: Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the items that the best weights of a run score highest after all that each user has had."""
+    """List the items that a run's best weights score highest after everything each user has had."""
     if output is not None and output.suffix.lower() not in (".parquet", ".csv"):
-        raise ArgumentError(f"{output} is neither .parquet nor .csv. Name it as one of them.")
+        raise ArgumentError(f"{output} is neither .parquet nor .csv. Use one of these endings.")
     if output is not None and output.exists():
         raise ArgumentError(f"{output} exists already. Pass another name.")
     if output is None and users is None:

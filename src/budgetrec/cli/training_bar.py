@@ -85,7 +85,7 @@ class TrainingBar(Watcher):
         self._state = f"{told}, {text}"
 
     def change(self, sentence: str) -> None:
-        """Say it."""
+        """Print the change."""
         stderr.print(sentence)
 
     def evaluation(self, row: Mapping[str, float | None]) -> None:

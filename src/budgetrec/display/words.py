@@ -2,6 +2,8 @@
 
 import math
 
+from budgetrec.allocation import SHARING_WORDS
+
 # The parts of memory by their names in a plan, in the order in which they are shown.
 MEMORY_NAMES = {
     "weights": "weights",
@@ -22,12 +24,7 @@ NOISE_NAMES = {
     "target_class": "negatives of a target",
     "bias": "bias of sampling",
 }
-# Who shares a set of negatives.
-SHARING_NAMES = {
-    "batch": "one set for the batch",
-    "sequence": "one set per sequence",
-    "target": "one set per target",
-}
+SHARING_NAMES = SHARING_WORDS  # who shares a set of negatives
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -61,7 +58,7 @@ def as_seconds(seconds: float) -> str:
 
 
 def as_step_seconds(seconds: float) -> str:
-    """Return how long a step takes, to a tenth of a millisecond: plans can differ by as little.
+    """Return how long a step takes, to a tenth of a millisecond: plans can differ by that little.
 
     >>> as_step_seconds(0.0123), as_step_seconds(2.5)
     ('12.3 ms', '2.5 s')

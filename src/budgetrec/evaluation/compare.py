@@ -83,13 +83,13 @@ def compare(
 ) -> Comparison:
     """Evaluate runs of one dataset and compare them, users and seeds paired; the first is the baseline.
 
-    A run is opened, evaluated and let go before the next, so memory holds one model at a time. The `seed` is
+    A run is opened, evaluated and freed before the next, so memory holds one model at a time. The `seed` is
     of the bootstrap; `dataset` says where the data is now if it has moved. Of runs with the same settings and
     the same seed the first stands for its seed. Whether items of a user's history are left out is what the
     first run does, if `keep_seen` does not say.
     """
     if len(runs) < 2:
-        raise ArgumentError("a comparison needs two runs or more. Pass another, or use evaluate.")
+        raise ArgumentError("a comparison needs two runs or more. Pass another one, or use evaluate.")
     _check_each_once([run.folder if isinstance(run, Run) else Path(run) for run in runs])
     entries: list[_Entry] = []
     for run in runs:
@@ -119,7 +119,7 @@ def _check_each_once(folders: list[Path]) -> None:
     resolved = [folder.resolve() for folder in folders]
     for place, folder in enumerate(resolved):
         if folder in resolved[:place]:
-            raise ArgumentError(f"{folders[place]} is given twice. Pass each run once.")
+            raise ArgumentError(f"{folders[place]} was passed twice. Pass each run once.")
 
 
 def _enter(

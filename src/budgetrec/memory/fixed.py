@@ -1,4 +1,4 @@
-"""What is there through all of training: weights, gradients and the state of the optimisers."""
+"""What is in memory throughout training: weights, gradients and the state of the optimisers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MakeOptimizers = Callable[[list[nn.Parameter], list[nn.Parameter]], list[Optimiz
 
 @dataclass(frozen=True)
 class Fixed:
-    """Bytes that do not depend on the batch, each for a catalogue of any size: constant + bytes an item."""
+    """Bytes that do not depend on the batch, each for a catalogue of any size: constant + bytes per item."""
 
     weights: tuple[int, float]
     gradients: tuple[int, float]  # row-sparse sums apart
@@ -66,7 +66,7 @@ class UpdateBytes:
     peaks: tuple[int, ...]
 
     def __call__(self, touched: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Interpolate, and go on with the last slope: above one block only ids grow with the rows."""
+        """Interpolate, and continue with the last slope: above one block only ids grow with the rows."""
         slope = (self.peaks[-1] - self.peaks[-2]) / (self.rows[-1] - self.rows[-2])
         beyond = np.maximum(touched - self.rows[-1], 0) * slope
         needed: NDArray[np.float64] = np.interp(touched, (0, *self.rows), (0, *self.peaks)) + beyond

@@ -1,7 +1,7 @@
 """What a process needs for training besides tensors: code of libraries, their workspaces, threads.
 
 It is measured, not guessed: a child process trains a small model for a few steps, evaluates it, releases it
-and the holes of its heap, and looks by how much it has grown nevertheless.
+and the holes of its heap, and reports how much it has grown all the same.
 """
 
 import subprocess

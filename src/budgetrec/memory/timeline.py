@@ -35,7 +35,7 @@ def turn(before: str, after: str) -> None:
 
 
 def begin() -> None:
-    """Say that the work begins here, and that what came before was in preparation of it."""
+    """Say that the work begins here, and that what came before was in preparation for it."""
     with profiler.record_function(_BEGIN):
         pass
 

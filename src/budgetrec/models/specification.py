@@ -1,6 +1,6 @@
 """What settings and reports need to know about a model: see `models.registry`.
 
-Nothing here imports torch, so that `--help` comes at once.
+Nothing here imports torch, so that `--help` answers at once.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class TransformerOptions(Options):
     num_blocks: int = setting(2, "Number of transformer blocks.")
     num_heads: int = setting(2, "Number of attention heads; must divide dim.")
     hidden_dim: int | None = setting(None, "Width of the feed-forward layers. [default: dim]")
-    max_length: int = setting(200, "Read at most this many items of a sequence, the latest ones.")
+    max_length: int = setting(200, "Read at most this many of the latest items of a sequence.")
     dropout: float = setting(0.2, "Dropout rate.")
     activation: str = setting("relu", "One of relu, gelu, silu.")
     norm: str = setting("pre", "Where layer norm goes: pre, or query as in the published SASRec.")

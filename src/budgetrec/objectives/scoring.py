@@ -97,7 +97,7 @@ def _gather(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a matrix of vectors, and the places in it of the targets and negatives.
 
-    Usually the table and the ids themselves. When the table is a function, when the gradient shall be
+    Usually the table and the ids themselves. When the table is a function, when the gradient is to be
     row-sparse, or when lean mode would hold a whole table of gradients for a few rows, it is the distinct
     rows of this step.
     """
@@ -118,7 +118,7 @@ def _gather(
 def _gather_both(table: Table, targets: Tensor, ids: Tensor, *, sparse_grad: bool) -> tuple[Tensor, Tensor]:
     """Gather the positives (G, m, d) and the negatives (G, k, d).
 
-    A function is asked for just these. With torch's gradients, each gather from a table gives one of the size
+    A function is asked only for these. With torch's gradients, each gather from a table gives one of the size
     of the table, and splitting one gather copies its gradient: take the cheaper.
     """
     if not isinstance(table, Tensor):
@@ -196,7 +196,7 @@ class _LeanSum(torch.autograd.Function):
     r"""The weighted sum of losses, block by block, with the gradient taken while a block's logits exist.
 
     The loss is a scalar, so its gradient is `grad_output` times numbers that are known in the forward pass.
-    Taking them there costs no second product of matrices, where recomputing the logits in the backward pass
+    Computing them there costs no second matrix product, where recomputing the logits in the backward pass
     would; what is kept is one gradient for hidden, (T, d), and one for the rows, and never more than a block
     of logits.
     """

@@ -1,6 +1,6 @@
-"""What the house knows of an objective besides its formula: see `objectives.registry`.
+"""What the rest of the package knows about an objective besides its formula: see `objectives.registry`.
 
-Nothing here imports torch, so that `--help` comes at once.
+Nothing here imports torch, so that `--help` answers at once.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class ScoreOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSoftmaxOptions(ScoreOptions):
-    """Of sampled softmax."""
+    """Options of sampled softmax."""
 
     correction: str = setting(
         "theorem", f"How sampled softmax corrects for the sampler: {', '.join(CORRECTIONS)}."
@@ -48,7 +48,7 @@ class SampledSoftmaxOptions(ScoreOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationOptions(Options):
-    """Of gBCE."""
+    """Options of gBCE."""
 
     calibration: float = setting(0.75, "gBCE: from 0 (plain BCE) to 1 (full correction).")
 
@@ -59,7 +59,7 @@ class CalibrationOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions(Options):
-    """Of objectives that score targets against the items near them."""
+    """Options of objectives that score targets against the items near them."""
 
     num_buckets: int = setting(64, "SCE: number of buckets; RECE: number of chunks.")
 
@@ -70,7 +70,7 @@ class ChunkOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class BucketOptions(ChunkOptions):
-    """Of SCE."""
+    """Options of SCE."""
 
     bucket_targets: int = setting(256, "SCE: targets per bucket.")
     bucket_items: int = setting(256, "SCE: items per bucket.")

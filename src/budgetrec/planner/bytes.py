@@ -147,7 +147,7 @@ def refuse_if_nothing_fits(
         if updates != "auto":
             way = dataclasses.replace(way, table_updates=updates)
         if way.table_updates == "row-sparse" and (not way.draws or data.features_width is not None):
-            raise PlanError("there is no table of which a step touches some rows only.")
+            raise PlanError("there is no table of which a step touches only some rows.")
         return parts(way, counter.count(config.replaced(way.settings), request.budget_bytes))
 
     def enough() -> int:

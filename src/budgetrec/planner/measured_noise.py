@@ -23,7 +23,7 @@ class MeasuredNoise:
 
     @classmethod
     def of(cls, probe: NoiseProbe, steps: int) -> Self:
-        """Take over what the probe found after `steps` steps.
+        """Adopt what the probe found after `steps` steps.
 
         The gradient's estimate may come out near 0 or below; a quarter of its upper end is then nearer.
         """

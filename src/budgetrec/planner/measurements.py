@@ -230,7 +230,7 @@ def assume(
     memory = count_bytes(request, families, counter)
     constants, gradient = assumed_noise(dim=config.model.dim, mean_targets=data.mean_targets)
     assumptions = {
-        "data": f"{num_items:,} items; lengths spread as an exponential of mean {mean_length:g}, cut at "
+        "data": f"{num_items:,} items; lengths exponential with mean {mean_length:g}, cut at "
         f"{config.model.max_length}; at least {_ASSUMED_SEQUENCES:,} sequences",
         "noise": f"as in a SASRec after a few epochs on MovieLens-1M: rho {RHO:g}, width {config.model.dim}",
         "seconds": f"not measured: {RATES[device_type].words}",
@@ -268,5 +268,5 @@ def _families(request: Request, data: Data, *, measured: bool = True) -> list[Al
         measured=measured,
     )
     if not found:
-        raise PlanError("no way of training agrees with all that was fixed. Leave out --table-updates.")
+        raise PlanError("no way of training fits all that was fixed. Leave out --table-updates.")
     return found

@@ -108,7 +108,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, object], source: str) -> Self:
-        """Take over what `to_dict` gave; `source` is named in errors."""
+        """Build a plan from what `to_dict` returned; `source` is named in errors."""
         try:
             values: dict[str, Any] = dict(document)
             memory, noise = values.pop("predicted_bytes"), dict(values.pop("noise"))
@@ -122,7 +122,7 @@ class Plan:
             _check_types(plan)
             _check_types(plan.allocation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PlanError(f"{source} is no plan, or is damaged: {error}. Plan again.") from error
+            raise PlanError(f"{source} is not a plan, or is damaged: {error}. Plan again.") from error
         return plan
 
     def write(self, path: Path) -> None:

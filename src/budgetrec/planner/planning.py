@@ -34,8 +34,8 @@ def plan(
 ) -> Plan:
     """Plan how to train within `memory` bytes, such as "2GiB".
 
-    `config` holds the settings of the run, and `options` what is wanted of the plan and what of the
-    allocation is fixed. `model` is a model of your own that follows `SequenceModel`; it is trained for a
+    `config` holds the settings of the run, and `options` what is wanted from the plan and which parts of
+    the allocation are fixed. `model` is a model of your own that follows `SequenceModel`; it is trained for a
     short while. Without a dataset, `num_items` and `mean_length` say what it is like, and the plan says what
     it assumed. `measurements` is an earlier plan for the same model and data, whose seconds and noise are
     taken over: with the same request it gives the same plan. `report` is called with the name of each stage.
@@ -75,7 +75,7 @@ def plan_with_search(
             raise ArgumentError("measurements are of a dataset, and there is none. Pass one.")
         return make_plan(request, assume(request, num_items, mean_length, report))
     if num_items is not None or mean_length is not None:
-        raise ArgumentError("num_items and mean_length describe data that is not here. Leave them out.")
+        raise ArgumentError("num_items and mean_length are for planning without a dataset. Leave them out.")
     dataset = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     if measurements is not None:
         known = measurements if isinstance(measurements, Plan) else Plan.read(measurements)

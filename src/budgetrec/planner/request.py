@@ -17,7 +17,7 @@ PLANNED = tuple(item.name for item in dataclasses.fields(Allocation))  # what a 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What is wanted of a plan; of the allocation, None leaves the choice to the plan.
+    """What is wanted from a plan; in the allocation, None leaves the choice to the plan.
 
     `goal` is "time" to the same loss or "noise"; `rule` is the "law" or the "paper"'s n = k; `margin` is the
     share of the bytes that stays free; a model trains on `warm_up_targets` targets before it is measured.
@@ -56,7 +56,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Settings, bytes and what is wanted of them; `config` holds what is fixed, too."""
+    """Settings, bytes and what is wanted from them; `config` holds what is fixed, too."""
 
     config: RunConfig
     budget_bytes: int

@@ -1,4 +1,4 @@
-r"""Seconds a step as a function of (n, k), from a few short timed steps or from a machine's rates.
+r"""Seconds per step as a function of (n, k), from a few short timed steps or from a machine's rates.
 
 A step costs a fixed time, a time for each sequence (the encoder), for each pair of a sequence and a negative
 (logits and gathered rows), for each negative of a set that the whole batch shares, for each row of the table
@@ -170,7 +170,7 @@ def seconds_row(family: Allocation, seconds: StepSeconds) -> dict[str, float | i
 
 
 def seconds_of(row: Mapping[str, Any]) -> tuple[Allocation, StepSeconds]:
-    """Take a record apart that `seconds_row` returned."""
+    """Take apart a record that `seconds_row` returned."""
     costs = {item.name for item in dataclasses.fields(StepSeconds)} & row.keys()
     family = Allocation(batch_size=1, num_negatives=1, **{name: row[name] for name in _OF_FAMILY})
     return family, StepSeconds(**{name: row[name] for name in costs})

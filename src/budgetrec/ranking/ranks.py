@@ -24,7 +24,7 @@ class Ranking:
     """What a model makes of each target: rank 1 is the best, K the worst (ties count against the target).
 
     `lists`, if they were asked for, hold the best items of each user (-1 where nothing is left to list);
-    among equal scores their order means nothing.
+    the order among equal scores is arbitrary.
     """
 
     users: NDArray[np.int64]

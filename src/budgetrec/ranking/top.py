@@ -15,7 +15,7 @@ from budgetrec.ranking.scorer import BLOCK_BYTES, Scorer, SeenPairs
 class TopItems:
     """The best items (n, top) of each history with their scores, best first.
 
-    Places are -1 where nothing is left to list. Among equal scores the order means nothing.
+    Places are -1 where nothing is left to list. The order among equal scores is arbitrary.
     """
 
     items: NDArray[np.int64]

@@ -20,7 +20,7 @@ from budgetrec.runs.documents import number
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices
-_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning anew, not for people
+_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning again, not for people
 _TABLES = ("predicted_bytes", "noise", "because", "candidates", "assumptions")
 
 
@@ -58,7 +58,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class PlanView:
-    """Everything of a plan that there is."""
+    """Everything that a plan holds."""
 
     summary: str
     choices: Sequence[Choice]
@@ -87,7 +87,7 @@ def view_plan(plan: dict[str, Any], *, source: object, added_bytes: float | None
     ]
     candidates = plan.get("candidates", [])
     if not isinstance(candidates, list) or not all(isinstance(each, dict) for each in candidates):
-        raise DataError(f"{source} has candidates that are no tables. Make the plan again, or remove it.")
+        raise DataError(f"{source} has candidates that are not tables. Make the plan again, or remove it.")
     assumptions = _table(plan, "assumptions", source)
     return PlanView(
         summary=_summary(plan, budget, source),
@@ -167,9 +167,7 @@ def _sizes(document: dict[str, Any], source: object) -> dict[str, float]:
     sizes = {name: number(document, name, source) or 0.0 for name in document}
     for name, size in sizes.items():
         if size < 0:
-            raise DataError(
-                f"{source} says {name} is {size}, below nothing. Make the plan again, or remove it."
-            )
+            raise DataError(f"{source} says {name} is {size}, below 0. Make the plan again, or remove it.")
     return sizes
 
 

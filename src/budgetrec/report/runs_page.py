@@ -80,7 +80,7 @@ def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Entr
 
 
 def _has_losses(metrics: pl.DataFrame) -> bool:
-    """Say whether every loss is a number: a run that went astray has no mean loss."""
+    """Say whether every loss is a number: a run that diverged has no mean loss."""
     return bool(metrics["val_loss"].cast(pl.Float64).is_finite().fill_null(False).all())
 
 

@@ -38,9 +38,9 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             state = json.loads((file.metadata() or {})[_STATE])
             version = state.pop("version")
     except FileNotFoundError:
-        raise TrainingError(f"{path} does not exist, so there is no checkpoint to go on from.") from None
+        raise TrainingError(f"{path} does not exist, so there is no checkpoint to resume from.") from None
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
-        raise TrainingError(f"{path} is no checkpoint of budgetrec or is damaged: {error}.") from error
+        raise TrainingError(f"{path} is not a budgetrec checkpoint, or is damaged: {error}.") from error
     if version != VERSION:
         raise TrainingError(f"{path} has format version {version}, and this budgetrec reads {VERSION}.")
     return tensors, state
@@ -52,7 +52,7 @@ def generator_tensors(generators: dict[str, torch.Generator]) -> dict[str, Tenso
 
 
 def load_generators(generators: dict[str, torch.Generator], tensors: dict[str, Tensor]) -> None:
-    """Set generators to the states that `generator_tensors` gave."""
+    """Set generators to the states that `generator_tensors` returned."""
     for name, generator in generators.items():
         state = tensors.get(f"generator.{name}")
         if state is None:

@@ -1,4 +1,4 @@
-"""Read files that anyone may have changed or removed: what cannot be read is told in a sentence."""
+"""Read files that anyone may have changed or removed: what cannot be read is reported in a sentence."""
 
 import json
 import math
@@ -43,10 +43,10 @@ def number(document: Mapping[str, object], name: str, source: object) -> float |
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise DataError(
-            f"{source} says {name} is {value!r}, which is no number. Make it again, or remove it."
+            f"{source} says {name} is {value!r}, which is not a number. Make it again, or remove it."
         )
     return value
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

@@ -49,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its files tell it."""
+    """A run as its files describe it."""
 
     name: str
     folder: Path
@@ -97,11 +97,11 @@ def read_metrics(folder: Path) -> pl.DataFrame:
     missing = [name for name in _NEEDED if name not in frame.columns or not frame[name].dtype.is_numeric()]
     if missing:
         raise DataError(
-            f"{path} has no numbers {missing[0]!r} (found: {', '.join(frame.columns)}). Train the run again."
+            f"{path} has no numeric {missing[0]!r} (found: {', '.join(frame.columns)}). Train the run again."
         )
     for name in _PLACES:
         if not frame[name].cast(pl.Float64).is_finite().fill_null(False).all():
-            raise DataError(f"{path} has rows whose {name} is no number. Train the run again.")
+            raise DataError(f"{path} has rows whose {name} is not a number. Train the run again.")
     return frame
 
 

@@ -52,7 +52,7 @@ class DatasetSource:
         """Return the dataset if it is the one that the run was trained on."""
         if dataset.identity != self.identity:
             raise TrainingError(
-                f"{self.run} was trained on another dataset than {dataset.folder} holds ({self.identity}, "
+                f"{self.run} was trained on a dataset other than {dataset.folder} ({self.identity}, "
                 f"found {dataset.identity}): other data, filters or split. Prepare it as it was."
             )
         return dataset
@@ -60,7 +60,7 @@ class DatasetSource:
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model that scores any history with nothing beside its folder. Nothing here ever changes."""
+    """A trained model that scores any history with nothing but its folder. Nothing here ever changes."""
 
     folder: Path
     config: RunConfig

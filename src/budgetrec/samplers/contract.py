@@ -1,4 +1,4 @@
-"""What every sampler takes and gives: targets in, drawn classes and their log-probabilities out."""
+"""What every sampler takes and returns: targets in, drawn classes and their log-probabilities out."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -88,7 +88,7 @@ class Sampler(Protocol):
 
     @property
     def num_negatives(self) -> int | None:
-        """Slots a group, $k$; None if as many as the batch has targets."""
+        """Slots per group, $k$; None if as many as the batch has targets."""
 
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:
         """Draw for `targets` of shape (G, T/G); `mask` is True where a target is real.
@@ -106,7 +106,7 @@ class AdaptiveSampler(Protocol):
 
     @property
     def num_negatives(self) -> int | None:
-        """Slots a group, $k$; None if as many as the batch has targets."""
+        """Slots per group, $k$; None if as many as the batch has targets."""
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:
         """Fix the queries, (G, T/G, d), that the next draw serves."""
@@ -130,7 +130,7 @@ def check_num_negatives(num_negatives: int) -> int:
 
 
 def check_targets(targets: Tensor, num_items: int, mask: Tensor | None = None) -> Tensor:
-    """Check shape, type and range, and give back targets whose masked entries are a harmless 0.
+    """Check shape, type and range, and return targets whose masked entries are a harmless 0.
 
     >>> check_targets(torch.tensor([[4, -100]]), 5, torch.tensor([[True, False]]))
     tensor([[4, 0]])
@@ -168,8 +168,8 @@ def check_log_q(log_q: Tensor, num_items: int | None = None) -> Tensor:
     if log_q.dim() != 1 or not log_q.is_floating_point() or log_q.shape[0] != (num_items or log_q.shape[0]):
         wanted = "(items,)" if num_items is None else f"({num_items},)"
         raise ArgumentError(
-            f"log_q has shape {tuple(log_q.shape)} and type {log_q.dtype}; pass one log-probability an item, "
-            f"{wanted}."
+            f"log_q has shape {tuple(log_q.shape)} and type {log_q.dtype}; pass one log-probability per item,"
+            f" {wanted}."
         )
     impossible = int(log_q.isneginf().sum())
     if impossible:
@@ -195,10 +195,10 @@ class LastingSampler(Protocol):
     refresh_steps: int  # it takes in the item table this often
 
     def refresh(self, table: Tensor) -> None:
-        """Take in the item vectors (K, d) as they are now."""
+        """Adopt the item vectors (K, d) as they are now."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next draws rest on."""
+        """Return what the next draws depend on."""
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""

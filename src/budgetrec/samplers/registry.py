@@ -1,7 +1,7 @@
 """Every sampler by its name.
 
-A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record
-joins `SamplerOptions`; flags and TOML keys follow. Builders import torch only when they are called.
+A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record is
+a base of `SamplerOptions`; flags and TOML keys follow. Builders import torch only when they are called.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What the house knows of a sampler besides how it draws: see `samplers.registry`.
+"""What the rest of the package knows about a sampler besides how it draws: see `samplers.registry`.
 
-Nothing here imports torch, so that `--help` comes at once.
+Nothing here imports torch, so that `--help` answers at once.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PopularityOptions(Options):
-    """Of samplers that draw by how often items occur."""
+    """Options of samplers that draw by how often items occur."""
 
     popularity_power: float = setting(1.0, "Popularity sampler: raise counts to this power.")
 

@@ -1,4 +1,4 @@
-"""One frozen record a stage, and the only place that reads and writes TOML.
+"""One frozen record per stage, and the only place that reads and writes TOML.
 
 A field's name is the name of its flag and of its key in `run.toml`, and its help is the flag's.
 """
@@ -85,7 +85,7 @@ class OptimizerConfig:
     schedule: str = setting("constant", "Learning rate over time: constant, linear, cosine, inverse-sqrt.")
     warmup_steps: int = setting(0, "Raise the learning rate from 0 over this many steps.")
     weight_decay: float = setting(0.0, "Weight decay: decoupled with adamw, otherwise added to the gradient.")
-    momentum: float = setting(0.9, "Momentum of the momentum optimizer.")
+    momentum: float = setting(0.9, "Momentum, with --optimizer momentum.")
     beta1: float = setting(0.9, "Adam and AdamW: decay of the running mean.")
     beta2: float = setting(0.98, "Adam and AdamW: decay of the running mean square.")
     clip_norm: float | None = setting(None, "Clip gradients to this norm. [default: no clipping]")
@@ -146,7 +146,7 @@ class TrainingConfig:
     )
     replan: int | None = setting(
         None,
-        "With a plan: steps between new measurements of the noise, which may change n, k and sharing.",
+        "With a plan: measure the noise again after this many steps; n, k and sharing may change.",
     )
     precision: str = setting("32-true", f"Number format: {', '.join(PRECISIONS)}.")
     compile: bool = setting(False, "Compile the model with torch.compile.")
@@ -168,7 +168,7 @@ class TrainingConfig:
         check_positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
         if not 0 <= self.evaluation_growth < math.inf:
             raise ArgumentError(
-                f"evaluation_growth is {self.evaluation_growth:g}; pass a number from 0, as in 0.1."
+                f"evaluation_growth is {self.evaluation_growth:g}; pass 0 or more, such as 0.1."
             )
         check_positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
         if self.memory is not None:
@@ -301,7 +301,7 @@ class RunConfig:
         for name, key, readers in _readers():
             if name in settings and self[key] not in readers:
                 raise ArgumentError(
-                    f"{name} means nothing to the {key} {self[key]}. Leave it out, or pass "
+                    f"{name} has no effect on the {key} {self[key]}. Leave it out, or pass "
                     f"{key} {' or '.join(readers)}."
                 )
 
@@ -326,7 +326,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist. Pass a TOML file such as the run.toml of a run.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as TOML: {error}. Mend it or leave it out.") from error
+        raise ConfigError(f"{path} cannot be read as TOML: {error}. Correct it or leave it out.") from error
 
 
 def _section(kind: type[Any], values: Any, source: str) -> Any:

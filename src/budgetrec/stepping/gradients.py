@@ -76,7 +76,7 @@ def cut_for_cache(lengths: Tensor) -> list[slice]:
 
 
 def gather_in_place(model: nn.Module, *, sparse: bool) -> list[RowGradients]:
-    """Let the model's item tables add up their gradients themselves; give what begins and ends a step."""
+    """Let the model's item tables add up their gradients themselves; return what begins and ends a step."""
     gradients = []
     for part in model.modules():
         if isinstance(part, ItemTable):

@@ -1,4 +1,4 @@
-"""The paper's timing study: seconds an epoch against k at n = 256, for each way of sharing negatives."""
+"""The paper's timing study: seconds per epoch against k at n = 256, for each way of sharing negatives."""
 
 import shutil
 from collections.abc import Mapping

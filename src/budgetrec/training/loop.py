@@ -172,12 +172,12 @@ class _Trainer:
                         if interrupted():
                             raise InterruptedRunError(
                                 f"interrupted at step {progress.step:,}; everything is saved. "
-                                f"Go on with: budgetrec train --resume {self.folder}"
+                                f"Continue with: budgetrec train --resume {self.folder}"
                             )
         except KeyboardInterrupt:
             raise InterruptedRunError(
                 f"interrupted at once; step {self.saved_step:,} is saved. "
-                f"Go on with: budgetrec train --resume {self.folder}"
+                f"Continue with: budgetrec train --resume {self.folder}"
             ) from None
         del self.stepper  # before the run is opened and needs memory of its own
         self.memory.trim()
@@ -222,7 +222,7 @@ class _Trainer:
             self._replan()
 
     def _stay_within_memory(self, batch_size: int) -> None:
-        """Cut steps finer when the run has grown above its budget."""
+        """Cut steps into smaller parts when the run has exceeded its budget."""
         excess = self.memory.excess()
         parts = self.stepper.num_parts
         if excess and self.stepper.split(batch_size):
@@ -242,7 +242,7 @@ class _Trainer:
         self.progress.micro_batches = self.stepper.micro_batches
 
     def _begin_epoch(self) -> None:
-        """Take over a batch size that replanning has chosen."""
+        """Adopt a batch size that replanning has chosen."""
         size = self.progress.next_batch_size
         if size is not None and self.progress.batch == 0:
             self.progress.next_batch_size = None
@@ -318,11 +318,11 @@ class _Trainer:
             raise self._diverged(self.progress.step) from error
 
     def _check_sane(self) -> None:
-        """See that the weights still give scores, on a few users, before they replace good ones."""
+        """Check that the weights still give scores, on a few users, before they replace good ones."""
         self._validate(_SANITY_USERS)
 
     def _keep(self, row: dict[str, Any], folder: Path) -> None:
-        """Write a row down, and the weights if they are the best so far."""
+        """Record a row, and save the weights if they are the best so far."""
         training, progress = self.config.training, self.progress
         self.rows.append(row)
         write_frame(folder / METRICS_FILE, pl.DataFrame(self.rows, infer_schema_length=None))
@@ -390,7 +390,7 @@ class _Trainer:
         self.saved_step = self.progress.step
 
     def take_up(self) -> None:
-        """Take over where the last checkpoint left off."""
+        """Continue where the last checkpoint left off."""
         path = self.folder / LAST
         tensors, state = load_checkpoint(path)
         load_model_tensors(self.stepper.model, tensors, path)

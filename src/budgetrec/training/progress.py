@@ -35,7 +35,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], start: Allocation) -> Self:
-        """Take over what `to_dict` returned; a run that began with `start` may name changes of it only."""
+        """Restore what `to_dict` returned; a run that began with `start` may name changes of it only."""
         changed = state.get("allocation")
         allocation = dataclasses.replace(start, **changed) if changed else None
         return cls(**{**state, "allocation": allocation})

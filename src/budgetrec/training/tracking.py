@@ -19,7 +19,7 @@ class Stages:
 
 
 class Watcher:
-    """Hears of every step and evaluation; this one says nothing."""
+    """Is told of every step and evaluation; this one does nothing."""
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -73,7 +73,7 @@ class Tracker:
 
     @contextmanager
     def writing(self, row: Mapping[str, float | None]) -> Iterator[None]:
-        """Surround the loop, which begins or goes on after `row`; later events of an old try are dropped."""
+        """Surround the loop, which begins or resumes after `row`; later events of an old try are dropped."""
         if self._make is None:
             yield
             return

@@ -153,7 +153,7 @@ def test_a_damaged_cell_is_told(tmp_path):
     """A file that is no JSON is named, with what to do."""
     grid = _grid(tmp_path, Serial())
     (tmp_path / "cells" / f"{_cells(1)[0].key}.json").write_text("{")
-    with pytest.raises(DataError, match="Delete it, and it will be made again"):
+    with pytest.raises(DataError, match="Delete it, and it will be computed again"):
         grid.run(_cells(1))
 
 
