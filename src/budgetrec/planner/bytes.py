@@ -87,13 +87,13 @@ def refuse_large_tables(request: Request, data: Data) -> None:
 
 
 def _table_bytes(data: Data, config: RunConfig) -> int:
-    """Return the bytes of the item table and of its optimiser state."""
+    """Return the bytes of the item table and of its optimiser state; opening a run takes two tables."""
     if data.features_width is not None:
         return 0
     sparse = config.optimizer.table_updates == "row-sparse"
     make = optimizer_maker(config.optimizer, "row-sparse" if sparse else "dense")
     numbers = data.num_items * config.model.dim * (1 if config.model.tied else 2)
-    return round(4 * numbers * (1 + state_share(make, config.model.dim, sparse=sparse)))
+    return round(4 * numbers * max(2.0, 1 + state_share(make, config.model.dim, sparse=sparse)))
 
 
 def count_bytes(

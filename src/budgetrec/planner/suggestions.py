@@ -10,7 +10,7 @@ from budgetrec.settings.sections import RunConfig
 from budgetrec.units import format_bytes
 
 _ENOUGH = 3  # changes that fit are told
-_COUNTED = 4  # changes are counted, about a second each
+_COUNTED = 5  # changes are counted, about a second each
 _NAMES = {
     "weights": "weights",
     "gradients": "gradients",
@@ -78,8 +78,10 @@ def _promising(
     total = sum(parts.values())
 
     def guess(settings: dict[str, Any]) -> float:
+        changed = config.replaced(settings)
+        rest = (total - table(config)) * changed.model.dim / config.model.dim
         shorter = parts["encoder"] / 2 if "max_length" in settings else 0.0
-        return total - shorter - table(config) + table(config.replaced(settings))
+        return table(changed) + rest - shorter
 
     found = [(guess(settings), words, settings) for words, settings in _changes(config)]
     found.sort(key=lambda change: (change[0] > limit, change[0] if change[0] > limit else 0.0))
