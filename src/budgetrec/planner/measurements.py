@@ -217,21 +217,29 @@ def assume(
         )
     if num_items < 2 or not 1 <= mean_length < math.inf:
         raise ArgumentError(f"num_items is {num_items} and mean_length {mean_length}; pass at least 2 and 1.")
-    config = request.config
-    device_type = "cuda" if config.training.device == "cuda" else "cpu"
-    lengths = assumed_lengths(
-        mean_length=mean_length, max_length=config.model.max_length, count=_ASSUMED_SEQUENCES
+    max_length = request.config.model.max_length
+    lengths = assumed_lengths(mean_length=mean_length, max_length=max_length, count=_ASSUMED_SEQUENCES)
+    told = (
+        f"{num_items:,} items; lengths exponential with mean {mean_length:g}, cut at {max_length}; at least "
+        f"{_ASSUMED_SEQUENCES:,} sequences"
     )
-    data = Data(num_items=num_items, lengths=lengths)
-    families = _families(request, data, measured=False)
+    device_type = "cuda" if request.config.training.device == "cuda" else "cpu"
     report("counting the bytes of a step")
     overhead = 0 if device_type == "cuda" else measure_overhead()
-    counter = ByteCounter(data=data, device_type=device_type, overhead=overhead)
+    counter = ByteCounter(
+        data=Data(num_items=num_items, lengths=lengths), device_type=device_type, overhead=overhead
+    )
+    return assume_for(request, counter, {"data": told})
+
+
+def assume_for(request: Request, counter: ByteCounter, told: Mapping[str, str]) -> Measurements:
+    """Count bytes, and assume seconds and noise; `told` says what else was assumed."""
+    data, device_type, config = counter.data, counter.device_type, request.config
+    families = _families(request, data, measured=False)
     memory = count_bytes(request, families, counter)
     constants, gradient = assumed_noise(dim=config.model.dim, mean_targets=data.mean_targets)
     assumptions = {
-        "data": f"{num_items:,} items; lengths exponential with mean {mean_length:g}, cut at "
-        f"{config.model.max_length}; at least {_ASSUMED_SEQUENCES:,} sequences",
+        **told,
         "noise": f"as in a SASRec after a few epochs on MovieLens-1M: rho {RHO:g}, width {config.model.dim}",
         "seconds": f"not measured: {RATES[device_type].words}",
     }
@@ -244,7 +252,7 @@ def assume(
             each: assumed_seconds(
                 each,
                 config,
-                num_items=num_items,
+                num_items=data.num_items,
                 mean_targets=data.mean_targets,
                 device_type=device_type,
             )
