@@ -52,6 +52,17 @@ def test_a_run_above_its_budget_cuts_steps_and_says_so(dataset, tmp_path, monkey
         assert torch.allclose(tensor, roomy.network.state_dict()[name], atol=1e-4), name
 
 
+def test_steps_that_take_more_than_twice_the_planned_seconds_are_told_once(dataset, planned, tmp_path):
+    """A plan that foresaw a thousandth of the seconds gets one sentence, one that foresaw enough none."""
+    for foreseen, sentences in ((planned.step_seconds / 1000, 1), (planned.step_seconds * 1000, 0)):
+        listener = Listener()
+        other = dataclasses.replace(planned, step_seconds=foreseen)
+        config = REPLANNED.replaced({"replan": None, "steps": 60})
+        train(dataset, tmp_path / str(sentences), config, plan=other, watcher=listener)
+        assert len(listener.sentences) == sentences
+        assert all("instead of the planned" in sentence for sentence in listener.sentences)
+
+
 def test_a_watch_counts_what_a_run_adds():
     """Sixty-four mebibytes that are touched show as growth, and as an excess over half of them."""
     watch = MemoryWatch(torch.device("cpu"), 32 * 2**20)
