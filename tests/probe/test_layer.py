@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError, NotFiniteError
-from budgetrec.probe.check import _Simulation, check_law
+from budgetrec.probe.check import Simulation, check_law, correct_curves
 from budgetrec.probe.grouping import merge_classes
 from budgetrec.probe.leading import CONSTANTS, measure_leading
 from budgetrec.probe.noise_curves import measure_curves
@@ -215,7 +215,7 @@ def test_drawn_errors_are_those_of_dense_softmaxes(skewed):
     layer = make_layer([1, 2, 2, 3, 3, 3], num_items=12, skewed=skewed)
     sample = layer.sample(num_groups=2)
     catalogue = layer.catalogue(sample)
-    simulation = _Simulation(sum_products(sample, catalogue), catalogue)
+    simulation = Simulation(sum_products(sample, catalogue), catalogue)
     drawn = torch.tensor([3, 3, 0, 5, 7, 3, 1])
     simulation._negatives = lambda k, generator: drawn  # type: ignore[method-assign]
     measured = simulation.draw(7, torch.Generator())
@@ -250,8 +250,7 @@ def test_the_law_passes_its_own_check():
     leading = {name: each.value for name, each in measure_leading(products, catalogue).items()}
     constants = measure_curves(products, catalogue, leading, generator=np.random.default_rng(1))
     checks = check_law(
-        products,
-        catalogue,
+        Simulation(products, catalogue),
         constants,
         generator=torch.Generator().manual_seed(0),
         num_negatives=(16, 128),

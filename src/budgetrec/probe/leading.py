@@ -169,6 +169,18 @@ def sum_groups(products: Products, *, without: int | None = None) -> GroupSums:
     return GroupSums(dict(own), between)
 
 
+def sum_sequences(products: Products, name: str) -> tuple[Floats, Floats]:
+    """Sum one of the products over the targets of each sequence (S,), and over the pairs of them (S,)."""
+    sample = products.sample
+    alone, pairs = np.empty((2, len(sample.lengths)))
+    for slab in sample.slabs():
+        found: Floats = getattr(products.slab_products(slab), name)
+        traces, own = _traces(found), slab.sequences
+        alone[own] = sample.lengths[own] / slab.size * traces
+        pairs[own] = sample.pair_weights[own] * (found.sum((1, 2)) - traces)
+    return alone, pairs
+
+
 def core_weights(sample: TargetSample, rows: NDArray[np.int64]) -> Floats:
     """Return the weight of each pair of targets of the core, (M, M): 0 within a sequence."""
     owners = sample.sequences[rows]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.models.contract import SequenceModel
 from budgetrec.probe.catalogue import Catalogue
-from budgetrec.probe.check import Check, check_law
-from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading
+from budgetrec.probe.check import Check, Simulation, check_law, correct_curves
+from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading, sum_sequences
 from budgetrec.probe.noise_curves import measure_curves
 from budgetrec.probe.products import Products, sum_products
 from budgetrec.probe.sample import TargetSample, draw_targets
+from budgetrec.probe.steps import ProbedLayer
 from budgetrec.ranking.histories import evaluating
 from budgetrec.theory.noise import NoiseConstants
 
@@ -30,7 +31,7 @@ class NoiseProbe:
     estimates are the leading orders: `example_sequence` and `example_target` are C_y counted by sequences and
     by targets, `shared_class` and `sequence_class` C_p between and within sequences, `target_class` C_x,
     `gradient` $\|\nabla F\|^2$, `rho` the mean of $\sum_i p_i^2 / q_i$ over targets (and `rho_median`).
-    `check` compares the law with directly measured class noise.
+    `check` compares the law with directly measured class noise; `check_allocation` takes steps on `layer`.
     """
 
     constants: NoiseConstants
@@ -48,6 +49,7 @@ class NoiseProbe:
     num_items: int
     num_classes: int
     check: tuple[Check, ...]
+    layer: ProbedLayer = field(repr=False, compare=False)
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -153,7 +155,10 @@ def measure_layer(
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     leading = {name: each.value for name, each in estimates.items()}
     constants = measure_curves(products, catalogue, leading, generator=np.random.default_rng(seed))
+    alone, pairs = sum_sequences(products, "example")
     report("checking the law on drawn negatives")
+    simulation = Simulation(products, catalogue)
+    constants = correct_curves(simulation, constants, generator=generator)
     return NoiseProbe(
         constants=constants,
         **estimates,
@@ -162,7 +167,17 @@ def measure_layer(
         num_sequences=len(sample.lengths),
         num_items=catalogue.num_items,
         num_classes=catalogue.num_classes,
-        check=check_law(products, catalogue, constants, generator=generator),
+        check=check_law(simulation, constants, generator=generator),
+        layer=ProbedLayer(
+            sample=sample,
+            table=table,
+            log_q=log_q,
+            constants=constants,
+            example=torch.from_numpy(alone),
+            example_pairs=torch.from_numpy(pairs),
+            gradient=leading["gradient"],
+            mean_targets=leading["mean_targets"],
+        ),
     )
 
 
