@@ -10,17 +10,34 @@ the whole population under the full softmax. The law predicts the mean squared e
 the probe measures on the population. About ten minutes on one core.
 """
 
+import argparse
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from budgetrec.probe.measure import NoiseProbe, measure_layer
+from budgetrec.probe.sample import TargetSample
+from budgetrec.theory.noise import predict_noise
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BATCH_SIZES = (8, 16, 64)
-NEGATIVES = (32, 128, 512)
+NEGATIVES = (32, 128)
 SHARINGS = ("batch", "sequence", "target")
+WORLDS: dict[str, dict[str, Any]] = {
+    "equal lengths": {"spread": 1.0, "ragged": False},
+    "ragged": {"spread": 1.0, "ragged": True},
+    "ragged, skewed, drawn by popularity": {"spread": 1.5, "ragged": True, "mean": 2.0, "popular": True},
+    "ragged, concentrated": {"spread": 3.0, "ragged": True},
+    "ragged, confidence differs": {"spread": 2.0, "ragged": True, "uneven_spread": 0.4},
+}
+POPULATION = {"num_sequences": 1500, "num_items": 2000, "dim": 16}
 
 
 @dataclass(frozen=True)
@@ -62,6 +79,7 @@ def make_world(
     dim: int,
     spread: float,
     ragged: bool,
+    mean_length: int = 10,
     mean: float = 1.0,
     drift: float = 0.3,
     uneven_spread: float = 0.0,
@@ -73,13 +91,13 @@ def make_world(
     Logits have a standard deviation of about `spread`; states share half of their variance within a sequence
     and have a common `mean`, so that some items are popular; `drift` moves the states after targets were
     drawn, so that the model is not yet the truth; `uneven_spread` makes the confidence of sequences differ.
-    Lengths are 10, or geometric with mean 10. Negatives are uniform, or by a power of popularity.
+    Lengths are `mean_length`, or geometric. Negatives are uniform, or by a power of popularity.
     """
     generator = np.random.default_rng(seed)
     table = generator.standard_normal((num_items, dim)) * spread / dim**0.5
-    lengths = np.full(num_sequences, 10)
+    lengths = np.full(num_sequences, mean_length)
     if ragged:
-        lengths = np.minimum(1 + generator.geometric(0.1, num_sequences), 60)
+        lengths = np.minimum(generator.geometric(1 / mean_length, num_sequences), 6 * mean_length)
     owner = np.repeat(np.arange(num_sequences), lengths)
     states = generator.standard_normal((num_sequences, dim))[owner]
     states = (states + generator.standard_normal((len(owner), dim))) / np.sqrt(2)
@@ -147,3 +165,94 @@ def measure(
         step = draw_step(world, sequences, sharing, num_negatives, generator)
         errors[place] = np.square(step - truth).sum()
     return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(repeats))
+
+
+def probe(world: World) -> NoiseProbe:
+    """Measure the law's constants on the whole population, so that none of its errors is of sampling."""
+    owner = np.repeat(np.arange(len(world.lengths)), world.lengths)
+    states, targets = torch.from_numpy(world.states), torch.from_numpy(world.targets)
+    return measure_layer(
+        TargetSample.of(states, targets, owner, world.lengths),
+        torch.from_numpy(world.table).float(),
+        log_q=torch.from_numpy(world.q).log(),
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def predict(found: NoiseProbe, *, batch_size: int, sharing: str, num_negatives: int) -> float:
+    """Return the law's noise of a step."""
+    num_targets = batch_size * found.mean_targets.value
+    groups = {"batch": 1.0, "sequence": float(batch_size), "target": num_targets}
+    return float(
+        predict_noise(
+            found.constants,
+            batch_size=batch_size,
+            num_targets=num_targets,
+            num_negatives=num_negatives,
+            num_groups=groups[sharing],
+        ).total
+    )
+
+
+def rows_of(name: str, repeats: int) -> list[str]:
+    """Return the lines of one world's table."""
+    world = make_world(**POPULATION, **WORLDS[name])
+    truth, found = world.gradient(), probe(world)
+    lines, worst = [], 0.0
+    for sharing in SHARINGS:
+        for batch_size in BATCH_SIZES:
+            cells = []
+            for k in NEGATIVES:
+                point = {"batch_size": batch_size, "sharing": sharing, "num_negatives": k}
+                measured, error = measure(world, truth, repeats=repeats, seed=batch_size + k, **point)
+                law = predict(found, **point)
+                worst = max(worst, abs(law / measured - 1))
+                cells.append(
+                    f"{measured:.4g} ± {error / measured:.1%} | {law:.4g} | {law / measured - 1:+.1%}"
+                )
+            lines.append(f"| {sharing} | {batch_size} | {' | '.join(cells)} |")
+    head = " | ".join(f"k = {k} | law | off" for k in NEGATIVES)
+    return [
+        f"## {name.capitalize()}",
+        "",
+        f"rho has a mean of {found.rho.value:.3g} and a median of {found.rho_median:.3g}; a sequence has "
+        f"{found.mean_targets.value:.3g} targets. The law is off by {worst:.1%} at most.",
+        "",
+        f"| negatives of a | n | {head} |",
+        "|---|---|" + "---|" * (3 * len(NEGATIVES)),
+        *lines,
+        "",
+    ]
+
+
+def main() -> None:
+    """Measure every world, and print or record the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--record", type=Path, help="a file for the tables")
+    parser.add_argument("--repeats", type=int, default=250, help="steps for each cell")
+    options = parser.parse_args()
+    from machine import describe_machine  # here, so that a test can load the rest of this file
+
+    size = POPULATION
+    lines = [
+        "# The noise law against an independent simulation",
+        "",
+        f"`make bench-law`: the mean squared error of a step's gradient of the table over {options.repeats} "
+        f"steps, with its standard error, and the law. {size['num_sequences']:,} sequences with 10 targets "
+        f"each or a geometric number of them, {size['num_items']:,} items, width {size['dim']}.",
+        "",
+        describe_machine(),
+        "",
+    ]
+    for name in WORLDS:
+        lines += rows_of(name, options.repeats)
+        sys.stderr.write(f"{name}: done\n")
+    text = "\n".join(lines)
+    if options.record:
+        options.record.write_text(text, "utf-8")
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

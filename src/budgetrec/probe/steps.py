@@ -22,7 +22,7 @@ from budgetrec.samplers.alias import AliasTable
 from budgetrec.theory.noise import NoiseConstants, predict_noise
 
 _STEP_NUMBERS = 2**22  # of the vectors and logits of one step
-_ALL_NUMBERS = 2**25  # of all steps: about half a second
+_ALL_NUMBERS = 2**26  # of all steps: about half a second
 _FEWEST_STEPS, _MOST_STEPS = 16, 200
 _NUM_COMPOSITIONS = 2**18  # sequences, of steps whose example noise is only added up
 
