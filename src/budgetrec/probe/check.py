@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 CORRECTED = (16, 64, 256)
 CHECKED = (32, 128, 512)
 PARTS = ("shared_class", "sequence_class", "target_class")
-_NUM_REPEATS = 48
+_CORRECTING, _CHECKING = 32, 24  # sets of negatives at each k
 _CURVE_ERROR = 0.1  # the relative error of a curve before it is corrected, at worst
 
 
@@ -58,7 +58,7 @@ def correct_curves(
     *,
     generator: torch.Generator,
     num_negatives: tuple[int, ...] = CORRECTED,
-    num_repeats: int = _NUM_REPEATS,
+    num_repeats: int = _CORRECTING,
 ) -> NoiseConstants:
     """Return the constants with the curves of class noise brought to what is drawn.
 
@@ -95,7 +95,7 @@ def check_law(
     *,
     generator: torch.Generator,
     num_negatives: tuple[int, ...] = CHECKED,
-    num_repeats: int = _NUM_REPEATS,
+    num_repeats: int = _CHECKING,
 ) -> tuple[Check, ...]:
     """Measure each part of the class noise at each k of `num_negatives`, and compare it with the law."""
     checks = []

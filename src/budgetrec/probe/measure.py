@@ -163,8 +163,8 @@ def measure_noise(
 def _with_example(probe: NoiseProbe, found: ExampleNoise) -> NoiseProbe:
     """Take over what a larger sample says of example noise and of the gradient."""
     estimates = found.estimates
-    # E||V - T grad F||^2 / mean^2 is that of V alone, and a small rest that the first sample knows well.
-    rest = probe.example_sequence.value - probe.squares
+    # E||V - T grad F||^2 / mean^2 is that of V less ||grad F||^2, and a small rest where lengths differ.
+    rest = probe.example_sequence.value - probe.squares + probe.gradient.value - estimates["gradient"].value
     squares = estimates["squares"]
     example = dataclasses.replace(
         squares, value=squares.value + rest, low=squares.low + rest, high=squares.high + rest

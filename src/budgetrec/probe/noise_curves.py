@@ -43,7 +43,7 @@ def measure_curves(
     leading: dict[str, float],
     *,
     generator: np.random.Generator,
-    num_curve_targets: int = 384,
+    num_curve_targets: int = 192,
     num_curve_pairs: int = 128,
     ladder: tuple[int, ...] = LADDER,
 ) -> NoiseConstants:
