@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-field
+.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-law bench-field
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -56,6 +56,9 @@ bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table,
 
 bench-memory: .venv/ready ## predicted and measured memory of 20 settings, and of planned runs, about 15 minutes
 	$(BIN)/python benchmarks/memory.py --record benchmarks/results/memory.md
+
+bench-law: .venv/ready ## the noise law against an independent simulation, about ten minutes
+	$(BIN)/python benchmarks/law.py --record benchmarks/results/law.md
 
 # Prepared datasets as NAME=FOLDER, and options of single ones; the second dataset is anything with short sequences.
 FIELD_DATA ?= MovieLens-1M=build/data/ml-1m Diginetica=build/data/diginetica

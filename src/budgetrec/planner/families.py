@@ -32,6 +32,11 @@ def possible_families(
                 "Pass --objective sampled-softmax, or train without a plan."
             )
     sampler = config.sampler_specification
+    if sampler is not None and sampler.why_no_proposal is not None:
+        raise PlanError(
+            f"the sampler {sampler.name} cannot be planned with: {sampler.why_no_proposal}. Pass another "
+            "--sampler, or train with --batch-size and --num-negatives of your own."
+        )
     sharings = [fixed.sharing] if fixed.sharing else list(_SHARINGS)
     if sampler is not None and sampler.whole_batch:
         sharings = ["batch"]

@@ -60,11 +60,17 @@ def probe_noise(stepper: Stepper, *, report: Callable[[str], None] = lambda stag
         found.assumptions["objective"] = (
             f"the law is of the sampled softmax; for {objective.objective} it is a guide"
         )
+    sampler = objective.sampler_specification
+    if sampler is not None and sampler.whole_batch:
+        found.assumptions["sampler"] = (
+            f"the law takes what {sampler.name} finds in a batch for independent draws from how often "
+            "items are targets"
+        )
     return found
 
 
 def _proposal(stepper: Stepper) -> Tensor | None:
-    """Return log q of every item as the sampler draws; None where that is uniform or depends on the batch."""
+    """Return log q of every item as the sampler draws; None where that is uniform."""
     specification = stepper.config.objective.sampler_specification
     if specification is None or stepper.sampler is None:
         return None

@@ -19,7 +19,9 @@ class Negatives:
     `log_q` is the log-probability that a slot holds the class it holds, so that $k q_j$ is how often class
     $j$ is expected among the $k$ slots. `log_q_targets` is the same probability for each target; a target
     that the sampler never draws has $-\infty$ there. `valid` is False for slots that hold no class at all,
-    and None when every slot holds one.
+    and None when every slot holds one. `num_draws` is how many of a group's slots are draws from $q$ to each
+    of its targets, where that differs from the number of slots that hold a class: among a batch's own targets
+    one slot is the target itself, whatever $q$ is.
 
     Shapes: `ids` (G, k), `log_q` broadcasts to it, `log_q_targets` broadcasts to (G, T/G), `valid` is (G, k).
 
@@ -32,6 +34,7 @@ class Negatives:
     log_q: Tensor
     log_q_targets: Tensor
     valid: Tensor | None = None
+    num_draws: float | None = None
 
     def __post_init__(self) -> None:
         if self.ids.dim() != 2 or self.ids.dtype != torch.int64 or self.ids.shape[1] == 0:
@@ -66,6 +69,18 @@ class Negatives:
         """Slots in a group, $k$."""
         return self.ids.shape[1]
 
+    def count_draws(self) -> Tensor:
+        """Count the draws from q that each target of a group meets, hits included, (G or 1, 1).
+
+        >>> log_q, three = torch.full((1, 1), 0.5).log(), torch.tensor([[True, True, True, False]])
+        >>> Negatives(torch.tensor([[0, 1, 1, 0]]), log_q, log_q, three).count_draws()
+        tensor([[3.]], dtype=torch.float64)
+        """
+        if self.num_draws is None and self.valid is not None:
+            return self.valid.sum(1, keepdim=True, dtype=torch.float64)
+        count = self.num_negatives if self.num_draws is None else self.num_draws
+        return torch.full((1, 1), count, dtype=torch.float64, device=self.ids.device)
+
     def part(self, groups: slice, targets: slice) -> "Negatives":
         """Take some of the groups, and some of the targets of each."""
         log_q, log_q_targets = self.log_q, self.log_q_targets
@@ -76,6 +91,7 @@ class Negatives:
             log_q if log_q.shape[0] == 1 else log_q[groups],
             log_q_targets if log_q_targets.shape[0] == 1 else log_q_targets[groups],
             None if self.valid is None else self.valid[groups],
+            self.num_draws,
         )
 
 

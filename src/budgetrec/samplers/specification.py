@@ -30,17 +30,23 @@ class PopularityOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerParts:
-    """What a sampler is built from; `item_table` makes the vectors (K, d) for samplers that look at them."""
+    """What a sampler is built from.
+
+    `train_counts` (K,) say how often items occur, `target_counts` counts how often they fill a number of
+    slots that are drawn from each batch's targets, and `item_table` makes the vectors (K, d) for samplers
+    that look at them.
+    """
 
     num_items: int
     num_negatives: int
     train_counts: "NDArray[np.int64]"
+    target_counts: "Callable[[int], NDArray[np.float64]]"
     item_table: "Callable[[], Tensor]"
     options: Options
 
 
-def no_proposal(sampler: "AnySampler") -> "Tensor | None":
-    """Say that draws are uniform, or depend on the batch."""
+def uniform_proposal(sampler: "AnySampler") -> "Tensor | None":
+    """Say that every item is as likely as any other."""
     return None
 
 
@@ -51,7 +57,11 @@ def never_lasts(sampler: "AnySampler") -> "LastingSampler | None":
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerSpecification:
-    """A sampler's name, its own options and what settings, planner, memory and checkpoints ask about it."""
+    """A sampler's name, its own options and what settings, planner, memory and checkpoints ask about it.
+
+    `proposal` gives log q of all items (K,), or None where it is uniform. A sampler that has no single one
+    says `why_no_proposal`, and cannot be planned with.
+    """
 
     name: str
     build: "Callable[[SamplerParts], AnySampler]"
@@ -59,5 +69,6 @@ class SamplerSpecification:
     whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
     adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
     by_counts: bool = False  # it draws popular items more often, which memory counts
-    proposal: "Callable[[AnySampler], Tensor | None]" = no_proposal  # log q of all items (K,)
+    proposal: "Callable[[AnySampler], Tensor | None]" = uniform_proposal
+    why_no_proposal: str | None = None
     lasting: "Callable[[AnySampler], LastingSampler | None]" = never_lasts

@@ -46,9 +46,13 @@ def build_sampler(
     *,
     num_items: int,
     train_counts: NDArray[np.int64],
+    target_counts: Callable[[int], NDArray[np.float64]],
     item_table: Callable[[], Tensor],
 ) -> AnySampler | None:
-    """Make the sampler that `config` names where its objective draws; else return None."""
+    """Make the sampler that `config` names where its objective draws; else return None.
+
+    `train_counts`, `target_counts` and `item_table` are as in `SamplerParts`.
+    """
     specification = config.sampler_specification
     if specification is None:
         return None
@@ -62,6 +66,7 @@ def build_sampler(
             num_items=num_items,
             num_negatives=config.num_negatives,
             train_counts=train_counts,
+            target_counts=target_counts,
             item_table=item_table,
             options=config,
         )

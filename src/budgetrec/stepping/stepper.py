@@ -6,11 +6,13 @@ Training takes steps until it has a reason to stop; the planner takes a few to s
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor
 
 from budgetrec.allocation import Allocation
@@ -21,10 +23,13 @@ from budgetrec.models import SequenceModel
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
 from budgetrec.samplers.contract import LastingSampler
+from budgetrec.samplers.target_counts import count_targets
 from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig, TrainingConfig
 from budgetrec.stepping.device import training_device
 from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
+
+_COUNTED_TARGETS, _COUNTED_EPOCHS = 2**20, 32  # small data is counted over several epochs
 
 
 class Stepper:
@@ -92,12 +97,27 @@ class Stepper:
             group_by_length=False,  # batches are drawn at random, and sorted by length inside
         )
 
+    def _count_targets(self, num_slots: int) -> NDArray[np.float64]:
+        """Count how often items would fill slots that are drawn from each batch's targets."""
+        epochs = min(max(_COUNTED_TARGETS // self.batches.num_targets, 1), _COUNTED_EPOCHS)
+        last_only = self.config.training.targets == "last"
+
+        def targets() -> Iterator[Tensor]:
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(epochs):
+                for batch in self.batches.epoch(generator):
+                    inputs = self.model.training_inputs(batch, generator, last_only=last_only)
+                    yield inputs.targets[inputs.target_mask]
+
+        return count_targets(targets(), self.dataset.num_items, num_slots=num_slots)
+
     def _set_objective(self) -> None:
         config = self.config.objective
         self.sampler = build_sampler(
             config,
             num_items=self.dataset.num_items,
             train_counts=self.dataset.train_counts,
+            target_counts=self._count_targets,
             item_table=self.model.item_table,
         )
         self.objective = build_objective(config, self.dataset.num_items, self.sampler)
@@ -119,10 +139,10 @@ class Stepper:
         Another batch size shows from the next epoch's batches on.
         """
         self.config = self.config.replaced(allocation.settings)
-        self._set_objective()
         self.micro_batches = allocation.micro_batches
         if self.batches.batch_size != allocation.batch_size:
             self.batches = self._make_batches()
+        self._set_objective()
 
     def gradient(self, batch: Batch) -> StepSums:
         """Set every parameter's gradient to that of a batch.
