@@ -18,10 +18,12 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatch
 from pathlib import Path
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from budgetrec.errors import DataError, TrainingError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PARTIAL = ".partial-"
@@ -184,7 +186,7 @@ def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterat
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+def write_parquet(frame: "pl.DataFrame", path: Path) -> None:
     """Write a frame through Python's own file, which tells a full disk by its error number."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
