@@ -186,8 +186,8 @@ def test_an_interrupted_fit_goes_on_in_the_same_words_in_each_of_its_stages(even
 def test_a_fit_that_was_cut_off_goes_on_with_nothing_else(events, tmp_path, at_once):
     """Other settings, bytes, wishes, features or data are refused, and what is there stays."""
     output = tmp_path / "run"
-    with pytest.raises(InterruptedRunError):
-        _fit(events, output, watcher=_BreakingWatcher())
+    with pytest.raises(InterruptedRunError, match=r"Go on with: .*, without overwrite$"):
+        _fit(events, output, watcher=_BreakingWatcher(), overwrite=True)
     other = tmp_path / "other.csv"
     other.write_text("\n".join(events.read_text().splitlines()[:-50]))
     for changes, told in (
