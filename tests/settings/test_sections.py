@@ -111,6 +111,7 @@ def test_an_unknown_preset_lists_the_known_ones():
         {"epochs": 10**20},
         {"evaluate_every": 10**20},
         {"warmup_steps": -1},
+        {"popularity_power": 1e20},
         {"momentum": 1.0},
         {"dropout": 1.0},
         {"dropout": float("nan")},
