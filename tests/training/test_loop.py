@@ -394,9 +394,9 @@ def test_patience_and_the_best_weights_survive_an_interrupt(dataset, tmp_path):
 
 
 def test_a_request_beyond_the_memory_gets_a_sentence(dataset, tmp_path):
-    """An item table of petabytes is refused as such."""
-    with pytest.raises(TrainingError, match="more memory than there is"):
-        train(dataset, tmp_path / "run", config(dim=10**9))
+    """Layers of hundreds of gigabytes are refused before any of them is made."""
+    with pytest.raises(TrainingError, match="its layers alone take 192"):
+        train(dataset, tmp_path / "run", config(dim=2**16, hidden_dim=None, num_blocks=2))
     assert not (tmp_path / "run").exists()
 
 

@@ -71,6 +71,7 @@ class DatasetInfo(TypedDict, total=False):
     repeated_targets: dict[str, Repeats]  # by part
     split: dict[str, object]
     source: Source
+    reading: dict[str, object]
     cleaning: dict[str, object]
     steps: list[dict[str, object]]
 

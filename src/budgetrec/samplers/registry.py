@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from budgetrec import samplers
-from budgetrec.errors import ArgumentError
 from budgetrec.samplers.specification import PopularityOptions, SamplerParts, SamplerSpecification
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ def _in_batch(parts: SamplerParts) -> "samplers.InBatch":
 
 
 def _mixed(parts: SamplerParts) -> "samplers.Mixed":
-    if parts.num_negatives < 2:
-        raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
     from budgetrec.samplers.target_counts import log_shares
 
     half = parts.num_negatives // 2
@@ -73,7 +70,13 @@ SAMPLERS: dict[str, SamplerSpecification] = {
             proposal=_log_q,
         ),
         SamplerSpecification(name="in-batch", build=_in_batch, whole_batch=True, proposal=_log_q),
-        SamplerSpecification(name="mixed", build=_mixed, whole_batch=True, proposal=_log_q),
+        SamplerSpecification(
+            name="mixed",
+            build=_mixed,
+            whole_batch=True,
+            fewest_negatives=2,  # half of them come from the batch
+            proposal=_log_q,
+        ),
         SamplerSpecification(
             name="kernel",
             build=lambda parts: samplers.QuadraticKernel(parts.item_table().detach(), parts.num_negatives),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from budgetrec.options import Options, check_not_negative, setting
+from budgetrec.errors import ArgumentError
+from budgetrec.options import Options, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from budgetrec.samplers.contract import AnySampler, LastingSampler
+
+
+_MOST_POWER = 20  # of a count of billions, it is still a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,10 @@ class PopularityOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_not_negative(popularity_power=self.popularity_power)
+        if not 0 <= self.popularity_power <= _MOST_POWER:
+            raise ArgumentError(
+                f"popularity_power is {self.popularity_power}; pass a number from 0 to {_MOST_POWER}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,7 @@ class SamplerSpecification:
     build: "Callable[[SamplerParts], AnySampler]"
     options: type[Options] = Options
     whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
+    fewest_negatives: int = 1
     adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
     by_counts: bool = False  # it draws popular items more often, which memory counts
     proposal: "Callable[[AnySampler], Tensor | None]" = uniform_proposal
