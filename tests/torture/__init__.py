@@ -1,8 +1,8 @@
 """A campaign of faults: kills, mutated inputs, full disks, little memory, two processes on one folder.
 
 `python -m tests.torture` runs it (`make torture`) and prints a table; `test_torture.py` runs a small one.
-Each trial has an identity from which everything about it is drawn, so that one command repeats it, and each is
-written down when it is done, so that an interrupted campaign goes on where it was.
+Everything about a trial is drawn from its identity, so that one command repeats it, and each is written down
+when it is done, so that an interrupted campaign goes on where it was.
 
     processes.py  starts commands: real processes, or children forked after all imports; kills and judges them
     jobs.py       the commands that are tortured, and what a person does after a fault

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.torture.faults import cap_memory, fill_disk, kill_forked, kill_real, run_pair
-from tests.torture.fuzzing import CHUNK, mutate
+from tests.torture.fuzzing import CHUNKS, mutate
 from tests.torture.inputs import TARGETS
 from tests.torture.jobs import JOBS
 from tests.torture.processes import import_everything
@@ -52,7 +53,7 @@ def _mutants(engine: str) -> Iterator[str]:
     """Take all files in turn, so many mutants of each as it weighs."""
     for number in itertools.count():
         for target in TARGETS.values():
-            yield f"{target.name}/{engine}-{number}-{round(CHUNK * target.weight)}"
+            yield f"{target.name}/{engine}-{number}-{round(CHUNKS[engine] * target.weight)}"
 
 
 CAMPAIGNS = (
@@ -82,6 +83,7 @@ def main() -> int:
     chosen = [each for each in CAMPAIGNS if asked.only in each.name]
     asked.work.mkdir(parents=True, exist_ok=True)
     import_everything()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that the disk is taken away
     with open_scene(asked.work.resolve()) as scene:
         if asked.repeat:
             return _repeat(scene, asked.repeat)
@@ -141,7 +143,7 @@ def _document(trials: list[Trial], found: list[str], *, mounted: bool) -> str:
     lines = [
         "# Torture: what kills, mutated inputs, full disks, little memory and company did",
         f"`make torture`. {describe_machine()}",
-        "Each trial happens on tiny data. After a kill the command is run again, or what it says goes on, and "
+        "Each trial happens on tiny data. After a kill the command runs again, or what it says goes on, and "
         "what is there must equal what an undisturbed run leaves, bit for bit, clocks apart. A mutated file "
         f"must be read, or refused in one sentence. Full disks are {disk}. Numbers are kills that landed, "
         "mutants, or commands.",

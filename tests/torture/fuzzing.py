@@ -25,7 +25,7 @@ from tests.torture.processes import Ended, Fault, fork
 from tests.torture.record import Trial
 from tests.torture.scene import Scene
 
-CHUNK = 100  # mutants in a process
+CHUNKS = {"hypothesis": 100, "fuzzer": 250}  # mutants in a process; the fuzzer takes long to begin
 HANGS_AFTER = 60.0
 _ROOM = 4 << 30  # that a process of mutants may take: a number that asks for more is refused at once
 _KEPT_FAULTS = 20  # of a chunk

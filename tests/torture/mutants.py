@@ -1,4 +1,4 @@
-"""Mutants from hypothesis: of bytes, and of documents, tables, archives and checkpoints with their structure kept."""
+"""Mutants from hypothesis: any bytes, and changed documents, tables, archives and checkpoints."""
 
 import copy
 import io
@@ -7,6 +7,7 @@ import struct
 import tomllib
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 import tomli_w
 from hypothesis import strategies as st
+from polars.exceptions import PolarsError
 
 Mutants = st.SearchStrategy[bytes]
 
@@ -172,32 +174,42 @@ def _parquet(draw: st.DrawFn, content: bytes) -> bytes:
     for _ in range(draw(st.integers(1, 3))):
         if not frame.columns:
             break
-        name = draw(st.sampled_from(frame.columns))
-        match draw(st.sampled_from(("drop", "rename", "retype", "spoil", "rows", "add"))):
-            case "drop":
-                frame = frame.drop(name)
-            case "rename":
-                frame = frame.rename({name: draw(st.text(max_size=4)) + "x" * frame.width})
-            case "retype":
-                frame = frame.with_columns(draw(st.sampled_from(_OTHER_COLUMNS))(name, frame.height))
-            case "spoil":
-                value, place = (
-                    draw(st.sampled_from((None, *_ODD, *_NUMBERS, "", "x"))),
-                    draw(st.integers(0, 40)),
-                )
-                values = frame[name].to_list()
-                if values:
-                    values[place % len(values)] = value
-                frame = frame.with_columns(pl.Series(name, values, strict=False))
-            case "rows":
-                frame = draw(
-                    st.sampled_from((frame.clear(), frame.head(1), pl.concat([frame, frame]), frame[::-1]))
-                )
-            case "add":
-                frame = frame.with_columns(pl.lit(draw(st.sampled_from((None, 1.5, "x")))).alias(f"{name}+"))
+        with suppress(*_CANNOT):
+            frame = draw(_other_frame(frame))
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression=draw(st.sampled_from(("zstd", "uncompressed", "snappy", "gzip"))))
+    try:
+        frame.write_parquet(
+            buffer, compression=draw(st.sampled_from(("zstd", "uncompressed", "snappy", "gzip")))
+        )
+    except _CANNOT:
+        return content
     return buffer.getvalue()
+
+
+_CANNOT = (PolarsError, ValueError, TypeError, OverflowError)  # what makes no frame or array is no mutant
+
+
+@st.composite
+def _other_frame(draw: st.DrawFn, frame: pl.DataFrame) -> pl.DataFrame:
+    name = draw(st.sampled_from(frame.columns))
+    match draw(st.sampled_from(("drop", "rename", "retype", "spoil", "rows", "add"))):
+        case "drop":
+            return frame.drop(name)
+        case "rename":
+            return frame.rename({name: draw(st.text(max_size=4)) + "x" * frame.width})
+        case "retype":
+            return frame.with_columns(draw(st.sampled_from(_OTHER_COLUMNS))(name, frame.height))
+        case "spoil":
+            values = frame[name].to_list()
+            if values:
+                place = draw(st.integers(0, len(values) - 1))
+                values[place] = draw(st.sampled_from((None, *_ODD, *_NUMBERS, "", "x")))
+            return frame.with_columns(pl.Series(name, values, strict=False))
+        case "rows":
+            return draw(
+                st.sampled_from((frame.clear(), frame.head(1), pl.concat([frame, frame]), frame[::-1]))
+            )
+    return frame.with_columns(pl.lit(draw(st.sampled_from((None, 1.5, "x")))).alias(f"{name}+"))
 
 
 def _column(make: Callable[[int], Any], kind: Any = None) -> Callable[[str, int], pl.Series]:
@@ -230,25 +242,29 @@ def _npy(draw: st.DrawFn, content: bytes) -> bytes:
     """Change values, type and shape of an array."""
     array = np.load(io.BytesIO(content))
     for _ in range(draw(st.integers(1, 3))):
-        match draw(st.sampled_from(("value", "value", "type", "cut", "shape", "sort"))):
-            case "value" if array.size:
-                flat = array.ravel()
-                limits = np.iinfo(array.dtype) if array.dtype.kind in "iu" else np.iinfo(np.int8)
-                flat[draw(st.integers(0, array.size - 1))] = draw(
-                    st.integers(int(limits.min), int(limits.max))
-                )
-                array = flat
-            case "type":
-                array = array.astype(draw(st.sampled_from(("i1", "i4", "i8", "f4", "U3", "?", ">i8", "c8"))))
-            case "cut":
-                array = array[: draw(st.integers(0, array.size))]
-            case "shape":
-                array = draw(st.sampled_from((array.reshape(-1, 1), array[None], array[:0], np.array(1))))
-            case "sort":
-                array = np.sort(array, axis=None)[::-1]
+        with suppress(*_CANNOT):
+            array = draw(_other_array(array))
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+@st.composite
+def _other_array(draw: st.DrawFn, array: Any) -> Any:
+    match draw(st.sampled_from(("value", "value", "type", "cut", "shape", "sort"))):
+        case "value" if array.size and array.dtype.kind in "iu":
+            limits, array = np.iinfo(array.dtype), array.ravel().copy()
+            place = draw(st.integers(0, array.size - 1))
+            array[place] = draw(st.integers(int(limits.min), int(limits.max)))
+        case "type":
+            array = array.astype(draw(st.sampled_from(("i1", "i4", "i8", "f4", "U3", "?", ">i8", "c8"))))
+        case "cut":
+            array = array[: draw(st.integers(0, len(array)))]
+        case "shape":
+            array = draw(st.sampled_from((array.reshape(-1, 1), array[None], array[:0], np.array(1))))
+        case "sort":
+            array = np.sort(array, axis=None)[::-1]
+    return array
 
 
 @st.composite

@@ -148,10 +148,7 @@ def print_statistics(info: "DatasetInfo") -> None:
     rows, statistics = [], info["statistics"]
     for name, value in statistics.items():
         if isinstance(value, dict):
-            rows += [
-                ("from", str(statistics["time"].get("first"))),
-                ("to", str(statistics["time"].get("last"))),
-            ]
+            rows += [("from", str(value.get("first"))), ("to", str(value.get("last")))]
         elif name == "density":
             rows.append((name, f"{value:.3%}"))
         elif isinstance(value, int | float):
