@@ -45,6 +45,13 @@ def check_positive(**values: float | None) -> None:
             raise ArgumentError(f"{name} is {value}; pass a number above 0.")
 
 
+def check_count(*, most: int = 10**12, **values: int | None) -> None:
+    """Refuse whole numbers below 1 or above `most`; None stands for nothing asked."""
+    for name, value in values.items():
+        if value is not None and not 1 <= value <= most:
+            raise ArgumentError(f"{name} is {value}; pass a number from 1 to {most:,}.")
+
+
 def check_share(**values: float) -> None:
     """Refuse numbers outside of 0 to 1."""
     for name, value in values.items():

@@ -22,9 +22,9 @@ from budgetrec.planner.following import train
 from budgetrec.planner.measured_noise import MeasuredNoise
 from budgetrec.planner.measurements import measure
 from budgetrec.planner.plan import Plan
-from budgetrec.planner.planning import make_request, plan_with_search
+from budgetrec.planner.planning import plan_with_search
 from budgetrec.planner.replanning import measurements_of
-from budgetrec.planner.request import DRAWN_ONLY, PlanOptions
+from budgetrec.planner.request import DRAWN_ONLY, PlanOptions, make_request
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig

@@ -45,7 +45,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every failure is told in one sentence."""
     try:
-        code = app(arguments, prog_name="budgetrec", standalone_mode=False)
+        code = app(arguments, prog_name="budgetrec", standalone_mode=False, obj=arguments)
     except BudgetrecError as error:
         print_error(str(error))
         return 2

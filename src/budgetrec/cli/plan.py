@@ -10,11 +10,11 @@ from budgetrec.cli.console import print_json, print_table, stages, stdout
 from budgetrec.cli.options import setting_flags, with_flags
 from budgetrec.cli.train import starting_config
 from budgetrec.errors import ArgumentError
-from budgetrec.units import parse_bytes
 
 if TYPE_CHECKING:
     from budgetrec.planner.plan import Plan
-    from budgetrec.planner.request import PlanOptions
+    from budgetrec.planner.request import PlanOptions, Request
+    from budgetrec.settings.sections import RunConfig
 
 
 @app.command()
@@ -52,13 +52,18 @@ def plan(
     """
     if not memory:
         raise ArgumentError("there is no number of bytes to plan for. Pass one, as in --memory 2GiB.")
-    parse_bytes(memory)  # before the slow start
+    request = plan_request(
+        memory,
+        starting_config(preset_name, config, has_features=item_features is not None),
+        settings,
+        plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up=warm_up),
+        has_features=item_features is not None,
+    )
     from budgetrec.files import check_free
 
     files = ("plan.toml", "plan.svg", "plan.png")
     if output is not None:
         check_free(output, overwrite=overwrite, files=files)
-    chosen = starting_config(preset_name, config, has_features=item_features is not None)
     opened = features = None
     if dataset is not None:
         from budgetrec.data.item_features import read_item_features
@@ -68,13 +73,11 @@ def plan(
         features = None if item_features is None else read_item_features(item_features, opened)
     elif item_features is not None:
         raise ArgumentError("--item-features are of the items of a dataset, and there is none. Pass one.")
-    chosen = chosen.asked(settings)
-    from budgetrec.planner.planning import make_request, plan_with_search
+    from budgetrec.planner.planning import plan_with_search
 
-    wanted = plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up=warm_up)
     with stages() as report:
         planned = plan_with_search(
-            make_request(memory, chosen, wanted),
+            request,
             opened,
             features=features,
             num_items=num_items,
@@ -100,6 +103,22 @@ def plan(
         flags += "" if item_features is None else f" --item-features {item_features}"
         command = f"budgetrec train {dataset or 'DATASET'} -o RUN --plan {output / 'plan.toml'}{flags}"
         stdout.print(f"\nSaved in {output}. Next: {command}")
+
+
+def plan_request(
+    memory: str,
+    config: "RunConfig",
+    settings: dict[str, Any],
+    options: "PlanOptions",
+    *,
+    has_features: bool,
+) -> "Request":
+    """Return what is asked of a plan, if its words make sense: that is seen before the slow start."""
+    from budgetrec.planner.request import make_request
+
+    request = make_request(memory, config.asked(settings), options)
+    request.refuse_contradictions(has_features=has_features)
+    return request
 
 
 def plan_options(

@@ -76,6 +76,7 @@ def train(
                     )
             chosen = planned.configure(chosen)
         chosen = chosen.asked(settings)
+        chosen.refuse_contradictions(has_features=item_features is not None, has_plan=plan is not None)
         from budgetrec.data.store import Dataset
         from budgetrec.files import check_free
 

@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.options import check_not_negative
+from budgetrec.units import format_bytes
 
 MARKER = "demo.json"
 FILES = (MARKER, "events.parquet", "items.parquet", "truth.npz")
+_MOST_BYTES = 4 * 2**30  # of probabilities: clusters x clusters, and users x clusters
+_MOST_ROWS = 200_000_000
 _FIRST_TIME = 1_700_000_000
 
 
@@ -71,8 +74,14 @@ def make_truth(*, num_users: int, num_items: int, seed: int) -> Truth:
             "Pass at least 1 user and 20 items."
         )
     check_not_negative(seed=seed)
-    random = np.random.default_rng([seed, 0])
     num_clusters = max(2, num_items // 20)
+    table_bytes = 8 * num_clusters * (num_clusters + num_users)
+    if table_bytes > _MOST_BYTES:
+        raise ArgumentError(
+            f"{num_users:,} users and {num_items:,} items take {format_bytes(table_bytes)} of probabilities, "
+            f"more than {format_bytes(_MOST_BYTES)}. Pass fewer users or items."
+        )
+    random = np.random.default_rng([seed, 0])
     # Clusters are equally large; their items are random.
     cluster_of = random.permutation(np.arange(num_items) % num_clusters)
     rank_in_cluster = np.empty(num_items, np.int64)
@@ -128,6 +137,8 @@ def _draw_lengths(
             f"{num_rows:,} rows do not fit {num_users:,} users: each has {shortest} to {longest} "
             f"(half of the items). Pass {shortest * num_users:,} to {longest * num_users:,} rows."
         )
+    if num_rows > _MOST_ROWS:
+        raise ArgumentError(f"{num_rows:,} rows are too many to generate. Pass at most {_MOST_ROWS:,}.")
     weights = random.lognormal(0.0, 0.5, num_users)
     lengths = shortest + weights * (num_rows - shortest * num_users) / weights.sum()
     whole: NDArray[np.int64] = np.minimum(lengths.astype(np.int64), longest)

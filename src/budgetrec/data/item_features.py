@@ -10,6 +10,7 @@ from torch import Tensor
 
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
+from budgetrec.files import check_plain
 
 _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
 
@@ -41,6 +42,7 @@ def read_features_file(
 ) -> tuple[pl.Series, NDArray[np.float32]]:
     """Read the ids and features (rows, f) of all items in a file; `item_column` is tried first."""
     path = Path(path)
+    check_plain(path)
     names = (*((item_column,) if item_column else ()), *_ITEM_COLUMNS)
     try:
         frame, column = _read(path, names)

@@ -1,5 +1,6 @@
 """Read files into `Events`: users, items and times as integers, in the order of the source."""
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
 from budgetrec.data.scanning import Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
 from budgetrec.errors import ArgumentError, DataError
+from budgetrec.files import check_plain
 from budgetrec.options import check_choice
 
 _SAMPLE_ROWS = 1000
@@ -47,10 +49,27 @@ def find_files(inputs: Sequence[Path]) -> list[Path]:
             raise DataError(f"there is no file {path}. Check the path.")
     if not files:
         raise ArgumentError("there is no input. Pass a file or a folder.")
+    seen: dict[tuple[int, int], Path] = {}
     for path in files:
         if not str(path).isprintable():  # a line feed, or bytes that are not text
             raise DataError(f"the file name {str(path)!r} cannot be read as text. Rename the file.")
+        about = _check_readable(path)
+        first = seen.setdefault((about.st_dev, about.st_ino), path)
+        if first is not path:
+            also = "" if first == path else f", also as {first}"
+            raise DataError(f"{path} is given twice{also}. Pass each file once.")
     return files
+
+
+def _check_readable(path: Path) -> os.stat_result:
+    """Refuse what is no plain file, or whose first byte cannot be read."""
+    check_plain(path)
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+            return os.fstat(file.fileno())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}. Check the file and its rights.") from error
 
 
 def read_events(

@@ -73,6 +73,7 @@ class DatasetInfo(TypedDict, total=False):
     statistics: Statistics
     split: dict[str, object]
     source: Source
+    reading: dict[str, object]
     cleaning: dict[str, object]
     steps: list[StepInfo]
 

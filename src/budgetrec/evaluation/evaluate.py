@@ -97,6 +97,10 @@ def evaluate(
         report("opening the run")
         run = Run.open(run, dataset=dataset)
     dataset = run.dataset
+    if cutoffs[-1] > max(dataset.num_items, *CUTOFFS):
+        raise ArgumentError(
+            f"cutoffs are {cutoffs}, and the catalogue has {dataset.num_items:,} items. Pass shorter lists."
+        )
     targets = dataset.test() if part == "test" else dataset.validation()
     if len(targets) == 0:
         raise DataError(f"the dataset of {run.folder} holds nothing out for {part}. Pass another --part.")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from budgetrec.options import Options, check_choice, check_positive, check_share, setting
+from budgetrec.errors import ArgumentError
+from budgetrec.options import Options, check_choice, check_count, check_share, setting
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = ("relu", "gelu", "silu")
 NORMS = ("pre", "query")
+
+
+def check_heads(dim: int, num_heads: int) -> None:
+    """Refuse heads that do not share the width evenly."""
+    if num_heads < 1 or dim % num_heads:
+        raise ArgumentError(
+            f"dim is {dim} and num_heads is {num_heads}; pass a number of heads that divides the width."
+        )
+
+
+def check_dropout(rate: float) -> None:
+    """Refuse a share that leaves nothing."""
+    if not 0 <= rate < 1:
+        raise ArgumentError(f"dropout is {rate}; pass a share from 0 to below 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +50,11 @@ class TransformerOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(dim=self.dim, num_blocks=self.num_blocks, num_heads=self.num_heads)
-        check_positive(hidden_dim=self.hidden_dim, max_length=self.max_length)
+        check_count(dim=self.dim, num_heads=self.num_heads, most=2**16)
+        check_count(num_blocks=self.num_blocks, most=1000)
+        check_count(hidden_dim=self.hidden_dim, max_length=self.max_length, most=2**20)
+        check_heads(self.dim, self.num_heads)
+        check_dropout(self.dropout)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from budgetrec.options import Options, check_choice, check_positive, check_share, setting
+from budgetrec.options import Options, check_choice, check_count, check_positive, check_share, setting
 
 if TYPE_CHECKING:
     from budgetrec.objectives.contract import Objective
@@ -65,7 +65,7 @@ class ChunkOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(num_buckets=self.num_buckets)
+        check_count(num_buckets=self.num_buckets, most=10**9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class BucketOptions(ChunkOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items)
+        check_count(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items, most=10**9)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,8 @@ from budgetrec.models import SequenceModel
 from budgetrec.planner.choosing import Planned, make_plan
 from budgetrec.planner.measurements import assume, measure
 from budgetrec.planner.plan import Plan
-from budgetrec.planner.request import PlanOptions, Request
+from budgetrec.planner.request import PlanOptions, Request, make_request
 from budgetrec.settings.sections import RunConfig
-from budgetrec.units import parse_bytes
 
 _DEFAULT = PlanOptions()
 
@@ -49,12 +48,6 @@ def plan(
     ).plan
 
 
-def make_request(memory: str | int, config: RunConfig | None, options: PlanOptions) -> Request:
-    """Put a request together; what is fixed of the allocation becomes part of the settings."""
-    settled = (config or RunConfig()).replaced(options.fixed)
-    return Request(config=settled, budget_bytes=parse_bytes(memory), options=options)
-
-
 def plan_with_search(
     request: Request,
     dataset: Dataset | Path | str | None,
@@ -66,6 +59,7 @@ def plan_with_search(
     report: Callable[[str], None] = lambda stage: None,
 ) -> Planned:
     """Plan as `plan` does, and keep what the plan was chosen from."""
+    request.refuse_contradictions(has_features=features is not None)
     if dataset is None:
         return make_plan(request, assume(request, num_items, mean_length, report))
     if num_items is not None or mean_length is not None:

@@ -7,6 +7,7 @@ from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError
 from budgetrec.options import Value, check_choice
 from budgetrec.settings.sections import RunConfig
+from budgetrec.units import parse_bytes
 
 GOALS = ("time", "noise")
 RULES = ("law", "paper")
@@ -64,3 +65,14 @@ class Request:
     def limit(self) -> float:
         """The bytes that a plan may take by its own prediction."""
         return self.budget_bytes * (1 - self.options.margin)
+
+    def refuse_contradictions(self, *, has_features: bool = False) -> None:
+        """Refuse settings that exclude each other, whatever the plan will choose."""
+        open_ = set(PLANNED) - self.options.fixed.keys()
+        self.config.refuse_contradictions(undecided=open_, has_features=has_features)
+
+
+def make_request(memory: str | int, config: RunConfig | None, options: PlanOptions) -> Request:
+    """Put a request together; what is fixed of the allocation becomes part of the settings."""
+    settled = (config or RunConfig()).replaced(options.fixed)
+    return Request(config=settled, budget_bytes=parse_bytes(memory), options=options)

@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from budgetrec.errors import DataError
+from budgetrec.files import check_plain
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object, or nothing where there is no such file."""
+    check_plain(path)
     try:
         document = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
@@ -28,6 +30,7 @@ def read_frame(path: Path, num_rows: int | None = None) -> pl.DataFrame | None:
     """Read a Parquet file, or its first rows, or nothing where there is no such file."""
     if not path.exists():
         return None
+    check_plain(path)
     try:
         with path.open("rb") as file:  # a path would be a pattern to polars: run[1] is a fine name
             return pl.read_parquet(file, n_rows=num_rows)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from budgetrec import samplers
-from budgetrec.errors import ArgumentError
 from budgetrec.samplers.specification import PopularityOptions, SamplerParts, SamplerSpecification
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ def _in_batch(parts: SamplerParts) -> "samplers.InBatch":
 
 
 def _mixed(parts: SamplerParts) -> "samplers.Mixed":
-    if parts.num_negatives < 2:
-        raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
     half = parts.num_negatives // 2
     return samplers.Mixed(
         parts.num_items,
@@ -77,7 +74,12 @@ SAMPLERS: dict[str, SamplerSpecification] = {
             whole_batch=True,
         ),
         SamplerSpecification(
-            name="mixed", build=_mixed, options=PopularityOptions, whole_batch=True, proposal=_log_q
+            name="mixed",
+            build=_mixed,
+            options=PopularityOptions,
+            whole_batch=True,
+            fewest_negatives=2,  # half of them come from the batch
+            proposal=_log_q,
         ),
         SamplerSpecification(
             name="kernel",

@@ -57,6 +57,7 @@ class SamplerSpecification:
     build: "Callable[[SamplerParts], AnySampler]"
     options: type[Options] = Options
     whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
+    fewest_negatives: int = 1
     adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
     by_counts: bool = False  # it draws popular items more often, which memory counts
     proposal: "Callable[[AnySampler], Tensor | None]" = no_proposal  # log q of all items (K,)

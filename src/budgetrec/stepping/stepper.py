@@ -16,13 +16,13 @@ from torch import Tensor
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, BudgetrecError, TrainingError
+from budgetrec.errors import BudgetrecError, TrainingError
 from budgetrec.models import SequenceModel
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
 from budgetrec.samplers.contract import LastingSampler
 from budgetrec.settings.build import build_model, build_objective, build_sampler
-from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.settings.sections import RunConfig, TrainingConfig, check_table_updates
 from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
 
 
@@ -211,12 +211,7 @@ def resolve_table_updates(
     """
     wanted, objective, training = config.optimizer.table_updates, config.objective, config.training
     if not objective.specification.draws or has_features:
-        if wanted == "row-sparse":
-            cause = "item features" if has_features else objective.objective
-            raise ArgumentError(
-                f"table_updates is row-sparse, but with {cause} each step touches every item. "
-                "Pass dense or auto."
-            )
+        check_table_updates(config, has_features=has_features)
         return "dense"
     if wanted != "auto":
         return wanted

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch
 from budgetrec.data.store import Dataset
 from budgetrec.errors import InterruptedRunError, NotFiniteError, TrainingError
-from budgetrec.files import check_free, new_folder, remove_partial
+from budgetrec.files import check_free, claim, new_folder, remove_partial
 from budgetrec.memory import steady_heap
 from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
 from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
@@ -62,11 +63,13 @@ def train(
     `features` (K, f) stand in for a trained table of item vectors. `documents` are texts by their file names,
     kept in the folder. `replan` is asked for another allocation as often as the settings say.
     """
-    check_free(output, overwrite=overwrite, files=FILES)
-    with told_when_memory_runs_out():
-        trainer = _Trainer(dataset, output, config, features, replan, watcher or Watcher())
-        trainer.begin(overwrite=overwrite, documents=documents or {})
-    return trainer.run()
+    config.refuse_contradictions(has_features=features is not None)
+    with claim(output):
+        check_free(output, overwrite=overwrite, files=FILES)
+        with told_when_memory_runs_out():
+            trainer = _Trainer(dataset, output, config, features, replan, watcher or Watcher())
+            trainer.begin(overwrite=overwrite, documents=documents or {})
+        return trainer.run()
 
 
 def resume(
@@ -76,11 +79,16 @@ def resume(
 
     `config` differs from the run's own in what `RESUMABLE` names, and in nothing else.
     """
+    with claim(run.folder):
+        return _resume(run, config, replan, watcher or Watcher())
+
+
+def _resume(run: Run, config: RunConfig, replan: Replan | None, watcher: Watcher) -> Run:
     folder = run.folder
     remove_partial(folder)
     remove_partial(folder / "checkpoint")
     with told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher or Watcher())
+        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
         trainer.take_up()
     if not trainer.finished():
         for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
@@ -168,15 +176,9 @@ class _Trainer:
                         if self.finished():
                             break
                         if interrupted():
-                            raise InterruptedRunError(
-                                f"interrupted at step {progress.step:,}; everything is saved. "
-                                f"Go on with: budgetrec train --resume {self.folder}"
-                            )
+                            raise self._interrupted(f"at step {progress.step:,}; everything is saved.")
         except KeyboardInterrupt:
-            raise InterruptedRunError(
-                f"interrupted at once; step {self.saved_step:,} is saved. "
-                f"Go on with: budgetrec train --resume {self.folder}"
-            ) from None
+            raise self._interrupted(f"at once; step {self.saved_step:,} is saved.") from None
         del self.stepper  # before the run is opened and needs memory of its own
         self.memory.trim()
         return Run.open(self.folder, dataset=self.dataset)
@@ -361,6 +363,10 @@ class _Trainer:
             warmup_steps=optimizer.warmup_steps,
             total_steps=self.total_steps,
         )
+
+    def _interrupted(self, when: str) -> InterruptedRunError:
+        command = shlex.join(["budgetrec", "train", "--resume", str(self.folder)])
+        return InterruptedRunError(f"interrupted {when}", command)
 
     def _diverged(self, step: int) -> TrainingError:
         kept = "" if self.saved_step is None else f" The last good checkpoint is of step {self.saved_step:,}."

@@ -139,7 +139,7 @@ def test_an_interrupted_run_stops_the_study_and_is_no_failure(tmp_path, monkeypa
     import cells_for_tests
 
     def interrupted(*given: object) -> Outcome:
-        raise InterruptedRunError("interrupted at step 3; everything is saved.")
+        raise InterruptedRunError("interrupted at step 3; everything is saved.", "budgetrec train --resume x")
 
     monkeypatch.setattr(cells_for_tests, "square", interrupted)
     grid = _grid(tmp_path, Serial())
