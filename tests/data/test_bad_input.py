@@ -341,6 +341,28 @@ def _wait_for(condition) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        pl.exceptions.PanicException("could not spawn threads: Resource temporarily unavailable"),
+    ],
+)
+def test_too_little_memory_is_one_sentence_and_exit_2(budgetrec, monkeypatch, tmp_path, error):
+    """Whoever gets no memory, Python, torch or polars, whose panics are no Exception: it is told as such."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr("budgetrec.data.prepare.prepare", fail)
+    answer = budgetrec("prepare", Path("x"), "-o", tmp_path / "d")
+    assert answer.code == 2
+    assert answer.err.startswith("budgetrec: there is not enough memory for this (")
+    assert answer.err.count("\n") == 1
+
+
 def test_a_fault_of_ours_is_one_sentence_and_exit_1(budgetrec, monkeypatch, tmp_path):
     """Even a bug shows no traceback unless asked to."""
 

@@ -6,6 +6,7 @@ library that keeps threads, so whatever reads data or computes happens in a chil
 
 import contextlib
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -69,13 +70,15 @@ def is_sentence(told: str) -> bool:
 
 def import_everything() -> None:
     """Import all of budgetrec and what its commands import, so that children need not."""
-    import budgetrec
+    import budgetrec.cli
 
     for module in pkgutil.walk_packages(budgetrec.__path__, "budgetrec."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in ("altair", "vl_convert", "jinja2", "scipy.optimize"):
         importlib.import_module(name)
+    with contextlib.redirect_stdout(io.StringIO()):
+        budgetrec.cli.run(["data", "list"])  # reading a command line imports, too
 
 
 def fork(work: Callable[[], int], output: Path) -> int:

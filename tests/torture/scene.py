@@ -1,8 +1,10 @@
 """The small world in which a job happens, and how each job ends undisturbed."""
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -154,7 +156,11 @@ def without(prints: Prints, name: str) -> Prints:
 @contextmanager
 def open_scene(work: Path) -> Iterator[Scene]:
     """Make the folder of the scenes, on a small disk of its own where we may mount one, and clean up."""
-    work.mkdir(parents=True, exist_ok=True)
+    lock = (work / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another campaign works in {work}. Wait until it is done, or pass another --work.")
     disk = work / "disk"
     unmount(disk)
     for name in ("disk", "starts"):
@@ -166,6 +172,7 @@ def open_scene(work: Path) -> Iterator[Scene]:
     finally:
         if mounted:
             unmount(disk)
+        lock.close()
 
 
 def mount(folder: Path) -> bool:
