@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from budgetrec import Run
+from budgetrec import Run, evaluate
 from budgetrec.errors import BudgetrecError
 from budgetrec.planner.following import resume
 from budgetrec.runs.layout import BEST, LAST, METRICS_FILE
@@ -84,3 +84,10 @@ def test_a_run_does_not_go_on_from_metrics_that_are_none(run, change, told):
     change(pl.read_parquet(path)).write_parquet(path)
     with pytest.raises(BudgetrecError, match=told):
         resume(run, steps=9)
+
+
+def test_an_evaluation_needs_no_peak(run):
+    """Metrics without a column of peaks are shown without one."""
+    path = run / METRICS_FILE
+    pl.read_parquet(path).drop("peak_bytes").write_parquet(path)
+    assert evaluate(run).training["peak_bytes"] is None

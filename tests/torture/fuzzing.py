@@ -4,7 +4,6 @@ The process writes down each mutant before it is tried, so that one that hangs o
 """
 
 import contextlib
-import io
 import json
 import os
 import resource
@@ -13,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import zlib
@@ -84,13 +84,14 @@ def _call(arguments: list[str]) -> Ended:
     """Run a command line in this process."""
     from budgetrec.cli import run
 
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            code = run(arguments)
-    except BaseException:  # also the panics of libraries, which are no Exception
-        return Ended(1, traceback.format_exc(), 0.0)
-    return Ended(code, told.getvalue(), 0.0)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:  # the fuzzer asks for a handle
+        try:
+            with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+                code = run(arguments)
+        except BaseException:  # also the panics of libraries, which are no Exception
+            return Ended(1, traceback.format_exc(), 0.0)
+        told.seek(0)
+        return Ended(code, told.read(), 0.0)
 
 
 def _notebook(target: Target, place: Place) -> Callable[[bytes], None]:

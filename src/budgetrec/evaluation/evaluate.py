@@ -137,7 +137,7 @@ def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
     return {
         "val_loss": last["val_loss"],
         **areas,
-        "peak_bytes": metrics["peak_bytes"].max(),
+        "peak_bytes": metrics["peak_bytes"].max() if "peak_bytes" in metrics.columns else None,
         "examples_per_second": last["examples"] / seconds if seconds else None,
         "steps": last["step"],
     }
