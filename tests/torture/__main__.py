@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import re
 import signal
 import sys
 import time
@@ -34,36 +33,42 @@ class Campaign:
     wanted: int
     small: int  # wanted in a small campaign
     share: float
-    rounds: Callable[[], Iterator[str]]  # identities without the campaign's name, without end
+    rounds: Callable[[bool], Iterator[str]]  # identities without the campaign's name; whether it is small
 
 
-def _jobs(slow_every: int) -> Callable[[], Iterator[str]]:
+def _jobs(slow_every: int) -> Callable[[bool], Iterator[str]]:
     """Take all jobs in turn, the slow ones only in some rounds."""
 
-    def rounds() -> Iterator[str]:
+    def rounds(small: bool) -> Iterator[str]:
         for number in itertools.count():
             for job in JOBS.values():
-                if not job.slow or number % slow_every == slow_every - 1:
+                if not job.slow or (not small and number % slow_every == slow_every - 1):
                     yield f"{job.name}/{number}"
 
     return rounds
 
 
-def _mutants(engine: str) -> Iterator[str]:
+def _mutants(engine: str) -> Callable[[bool], Iterator[str]]:
     """Take all files in turn, so many mutants of each as it weighs."""
-    for number in itertools.count():
-        for target in TARGETS.values():
-            yield f"{target.name}/{engine}-{number}-{round(CHUNKS[engine] * target.weight)}"
+
+    def rounds(small: bool) -> Iterator[str]:
+        for number in itertools.count():
+            for target in TARGETS.values():
+                if not (small and target.slow):
+                    chunk = 5 if small else round(CHUNKS[engine] * target.weight)
+                    yield f"{target.name}/{engine}-{number}-{chunk}"
+
+    return rounds
 
 
 CAMPAIGNS = (
-    Campaign("kills of forked children", kill_forked, 1000, 24, 0.25, _jobs(8)),
+    Campaign("kills of forked children", kill_forked, 1000, 20, 0.25, _jobs(8)),
     Campaign("kills of real processes", kill_real, 200, 2, 0.25, _jobs(4)),
-    Campaign("mutants of hypothesis", mutate, 5000, 150, 0.15, lambda: _mutants("hypothesis")),
-    Campaign("mutants of the fuzzer", mutate, 5000, 0, 0.15, lambda: _mutants("fuzzer")),
-    Campaign("disks that fill", fill_disk, 400, 12, 0.1, _jobs(10)),
-    Campaign("capped memory", cap_memory, 200, 6, 0.05, _jobs(10)),
-    Campaign("two at once", run_pair, 100, 6, 0.05, _jobs(5)),
+    Campaign("mutants of hypothesis", mutate, 5000, 140, 0.15, _mutants("hypothesis")),
+    Campaign("mutants of the fuzzer", mutate, 5000, 0, 0.15, _mutants("fuzzer")),
+    Campaign("disks that fill", fill_disk, 400, 9, 0.1, _jobs(10)),
+    Campaign("capped memory", cap_memory, 200, 5, 0.05, _jobs(10)),
+    Campaign("two at once", run_pair, 100, 5, 0.05, _jobs(5)),
 )
 
 
@@ -114,15 +119,13 @@ def _run(scene: Scene, log: Log, campaigns: list[Campaign], *, small: bool, dead
         share = campaign.share / sum(each.share for each in campaigns[place:])
         until = time.monotonic() + share * (deadline - time.monotonic())
         wanted = campaign.small if small else campaign.wanted
-        for each in campaign.rounds():
+        for each in campaign.rounds(small):
             tried = log.tried(campaign.name)
             if tried >= wanted or time.monotonic() > until:
                 break
             identity = f"{campaign.name}/{each}"
             if identity in log.trials:
                 continue
-            if small:  # chunks of mutants are as small
-                identity = re.sub(r"-\d+$", "-10", identity)
             trial = campaign.attempt(scene, identity)
             log.add(trial)
             for fault, told, repeats in trial.faults:

@@ -29,6 +29,11 @@ class Target:
     content: Callable[[], bytes] | None = None
     weight: float = 1.0  # of the mutants that are tried
 
+    @property
+    def slow(self) -> bool:
+        """Whether its scene or its commands take seconds."""
+        return self.scene in ("planned", "followed", "evaluated") or _REPORT in self.commands
+
 
 def _parquet() -> bytes:
     import polars as pl
@@ -141,7 +146,7 @@ TARGETS = {
             ("train {here}/dataset -o {here}/out --plan {here}/plan/plan.toml --steps 1 --threads 1",),
             weight=3,
         ),
-        Target("run.toml", "evaluated", "run/run.toml", "toml", (_RECOMMEND, _RESUME), weight=3),
+        Target("run.toml", "trained", "run/run.toml", "toml", (_RECOMMEND, _RESUME), weight=3),
         Target("best checkpoint", "trained", _BEST, "safetensors", (_RECOMMEND,), weight=2),
         Target("last checkpoint", "trained", _LAST, "safetensors", (_RESUME,), weight=3),
         Target(

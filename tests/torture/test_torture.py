@@ -18,7 +18,7 @@ _CAMPAIGNS = {
 
 def test_a_small_campaign_loses_nothing_and_ends_in_sentences(tmp_path):
     """Kills, mutants, full disks, little memory, two at once: no result lost, no traceback, no hang."""
-    command = [sys.executable, "-m", "tests.torture", "--small", "--minutes", "1", "--work", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.torture", "--small", "--minutes", "5", "--work", str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
