@@ -5,6 +5,7 @@ import shutil
 
 import polars as pl
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -56,6 +57,17 @@ def test_progress_that_is_none_is_refused(run, changes):
     """Each entry of a checkpoint's state has its type and range."""
     _change_state(run / LAST, changes)
     with pytest.raises(BudgetrecError, match=r"last\.safetensors .*damaged"):
+        resume(run, steps=9)
+
+
+@pytest.mark.parametrize("state", [torch.zeros(5056, dtype=torch.uint8), torch.zeros(3)])
+def test_a_state_of_no_generator_is_refused(run, state):
+    """What torch cannot take as the state of a generator is told as such."""
+    with safe_open(run / LAST, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    save_file(tensors | {"generator.negatives": state}, run / LAST, metadata=metadata)
+    with pytest.raises(BudgetrecError, match="holds no state of the generator 'negatives': "):
         resume(run, steps=9)
 
 

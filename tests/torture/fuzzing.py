@@ -151,8 +151,13 @@ def from_fuzzer(target: Target, place: Place, seed: int, number: int, corpus: Pa
     corpus.mkdir(parents=True, exist_ok=True)
     held = content_of(target, place.kept)
     (corpus / "first").write_bytes(held)
-    flags = [f"-runs={number}", f"-seed={seed}", f"-max_len={2 * len(held)}", "-rss_limit_mb=0", "-timeout=0"]
-    atheris.Setup([sys.argv[0], *flags, "-verbosity=0", str(corpus)], _notebook(target, place))
+    flags = [f"-runs={number}", f"-seed={seed}", f"-max_len={2 * len(held)}", "-rss_limit_mb=0"]
+    flags += [
+        "-timeout=3600",
+        f"-artifact_prefix={place.notes}/",
+        "-verbosity=0",
+    ]
+    atheris.Setup([sys.argv[0], *flags, str(corpus)], _notebook(target, place))
     atheris.Fuzz()
 
 

@@ -36,6 +36,10 @@ def _hash(file: Path, here: Path) -> str:
         return "something" if file.stat().st_size > 1000 else "too little"
     if file.name == "plan.toml":
         return _digest(json.dumps(_plan(file), sort_keys=True).encode())
+    if file.name.startswith("evaluation-") and file.suffix == ".json":
+        found = json.loads(file.read_text())
+        found.pop("training")  # seconds and bytes among them
+        return _digest(json.dumps(found, sort_keys=True).encode())
     if file.suffix == ".safetensors":
         return _checkpoint(file)
     if file.name == "metrics.parquet":

@@ -70,7 +70,12 @@ def load_generators(generators: dict[str, torch.Generator], tensors: dict[str, T
         state = tensors.get(f"generator.{name}")
         if state is None:
             raise TrainingError(f"the checkpoint holds no state of the generator {name!r}. Train again.")
-        generator.set_state(state)
+        try:
+            generator.set_state(state)
+        except (RuntimeError, TypeError) as error:
+            raise TrainingError(
+                f"the checkpoint holds no state of the generator {name!r}: {error}. Train again."
+            ) from error
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
