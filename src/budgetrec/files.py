@@ -23,6 +23,8 @@ import polars as pl
 
 from budgetrec.errors import DataError, TrainingError
 
+# What polars raises for what it cannot read; a panic of its Rust code is no Exception.
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PARTIAL = ".partial-"
 _RANDOM = "[a-z0-9_]{8}"  # what the names of temporary folders end with

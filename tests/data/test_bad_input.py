@@ -114,6 +114,12 @@ def test_broken_parquet(prepare_refused, tmp_path, content):
     assert "cannot be read as parquet" in prepare_refused(path)
 
 
+def test_a_parquet_file_that_makes_polars_panic(refused, tmp_path):
+    """A panic of polars' Rust code is no Exception in Python, and a sentence all the same."""
+    path = Path(__file__).parent / "panics.parquet"  # the fuzzer found it: a page of no values for 40 rows
+    assert "panics.parquet cannot be read as parquet: " in refused("prepare", path, "-o", tmp_path / "d")
+
+
 @pytest.mark.parametrize(
     "name", ["../ratings.csv", "/etc/ratings.csv", "a/../../ratings.csv", "..\\ratings.csv"]
 )

@@ -6,11 +6,10 @@ from pathlib import Path
 
 Commands = list[list[str]]
 
-EVENTS = "raw/events.parquet"
 SIZE = "--dim 8 --max-length 6 --num-negatives 8 --batch-size 16 --threads 1"
 TRAIN = f"{SIZE} --evaluate-every 64 --checkpoint-seconds 0.01 --steps 30"
-# Everything that a plan could choose is given, so that what it chooses does not depend on the clock, and there
-# are bytes to spare, so that steps are never cut finer in the middle of a run.
+# Everything that a plan could choose is given, so that the choice does not depend on the clock, and there are
+# bytes to spare, so that steps are never cut finer in the middle of a run.
 PLAN = (
     f"--memory 1GiB {SIZE} --sharing sequence --objective sampled-softmax --table-updates dense "
     "--micro-batches 1 --warm-up 0.1 --goal noise"

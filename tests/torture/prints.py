@@ -38,8 +38,8 @@ def _hash(file: Path, here: Path) -> str:
         return _digest(json.dumps(_plan(file), sort_keys=True).encode())
     if file.name.startswith("evaluation-") and file.suffix == ".json":
         found = json.loads(file.read_text())
-        found.pop("training")  # seconds and bytes among them
-        return _digest(json.dumps(found, sort_keys=True).encode())
+        kept = {name: value for name, value in found.items() if "second" not in name and name != "peak_bytes"}
+        return _digest(json.dumps(kept, sort_keys=True).encode())
     if file.suffix == ".safetensors":
         return _checkpoint(file)
     if file.name == "metrics.parquet":

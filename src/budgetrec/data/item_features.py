@@ -10,7 +10,7 @@ from torch import Tensor
 
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
-from budgetrec.files import check_plain
+from budgetrec.files import POLARS_ERRORS, check_plain
 
 _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
 
@@ -54,7 +54,7 @@ def read_features_file(
         return items, _numbers(others, path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Pass a file of item features.") from None
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}. Save item features as Parquet or CSV.") from error
 

@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from budgetrec.errors import DataError
-from budgetrec.files import write_parquet
+from budgetrec.files import POLARS_ERRORS, write_parquet
 from budgetrec.options import has_type
 
 FORMAT = "budgetrec-dataset"
@@ -199,7 +199,7 @@ _UNREADABLE = (
     MemoryError,
     SyntaxError,
     tokenize.TokenError,
-    pl.exceptions.PolarsError,
+    *POLARS_ERRORS,
 )
 _READ_AT_ONCE = 1 << 20  # items
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from budgetrec.errors import DataError
-from budgetrec.files import check_plain
+from budgetrec.files import POLARS_ERRORS, check_plain
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -34,7 +34,7 @@ def read_frame(path: Path, num_rows: int | None = None) -> pl.DataFrame | None:
     try:
         with path.open("rb") as file:  # a path would be a pattern to polars: run[1] is a fine name
             return pl.read_parquet(file, n_rows=num_rows)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         told = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet: {told}. Make it again, or remove it.") from error
 
