@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-law bench-field
+.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-law bench-field torture
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -87,6 +87,15 @@ PEER_PIP = .venv-$(1)/bin/pip install --quiet --disable-pip-version-check --cons
 
 bench-train: .venv/ready .venv-rectools/ready .venv-replay/ready ## epochs of SASRec against RecTools and RePlay
 	$(BIN)/python benchmarks/train.py --record benchmarks/results/train.md
+
+TORTURE_MINUTES ?= 90
+
+.venv/torture-ready: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torture]'
+	@touch $@
+
+torture: .venv/torture-ready ## kills, mutated inputs, full disks, little memory; goes on where it was interrupted
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --minutes $(TORTURE_MINUTES) --record benchmarks/results/torture.md
 
 clean: ## remove what the other commands made
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -114,6 +114,12 @@ def test_broken_parquet(prepare_refused, tmp_path, content):
     assert "cannot be read as parquet" in prepare_refused(path)
 
 
+def test_a_parquet_file_that_makes_polars_panic(refused, tmp_path):
+    """A panic of polars' Rust code is no Exception in Python, and a sentence all the same."""
+    path = Path(__file__).parent / "panics.parquet"  # the fuzzer found it: a page of no values for 40 rows
+    assert "panics.parquet cannot be read as parquet: " in refused("prepare", path, "-o", tmp_path / "d")
+
+
 @pytest.mark.parametrize(
     "name", ["../ratings.csv", "/etc/ratings.csv", "a/../../ratings.csv", "..\\ratings.csv"]
 )
@@ -381,6 +387,28 @@ def _wait_for(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the command never began"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        pl.exceptions.PanicException("could not spawn threads: Resource temporarily unavailable"),
+    ],
+)
+def test_too_little_memory_is_one_sentence_and_exit_2(budgetrec, monkeypatch, tmp_path, error):
+    """Whoever gets no memory, Python, torch or polars, whose panics are no Exception: it is told as such."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr("budgetrec.data.prepare.prepare", fail)
+    answer = budgetrec("prepare", Path("x"), "-o", tmp_path / "d")
+    assert answer.code == 2
+    assert answer.err.startswith("budgetrec: there is not enough memory for this (")
+    assert answer.err.count("\n") == 1
 
 
 def test_a_fault_of_ours_is_one_sentence_and_exit_1(budgetrec, monkeypatch, tmp_path):

@@ -22,6 +22,16 @@ from budgetrec.files import NO_ROOM
 app = App("Train sequential recommenders inside a memory budget.")
 
 _OF_THE_DISK = {*NO_ROOM, errno.EIO}  # what a device may answer in the middle of a file, without its name
+# What Python, torch and polars say when they get neither memory nor a thread, which needs some.
+_OUT_OF_MEMORY = (
+    "allocate memory",
+    "out of memory",
+    "not enough memory",
+    "failed to map segment",
+    "start new thread",
+    "could not spawn threads",
+    "resource temporarily unavailable",
+)
 _TYPER_INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 
@@ -80,12 +90,21 @@ def run(arguments: list[str]) -> int:
         return 2
     except Exception as error:  # the last line of defence: one sentence instead of a traceback
         return _tell_fault(error)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # what polars raises when its Rust code gives up
+            raise
+        return _tell_fault(error)
     if code == _TYPER_INTERRUPTED:
         return _tell_interrupt()
     return code if isinstance(code, int) else 0
 
 
-def _tell_fault(error: Exception) -> int:
+def _tell_fault(error: BaseException) -> int:
+    words = str(error).lower()
+    if isinstance(error, MemoryError) or any(part in words for part in _OUT_OF_MEMORY):
+        reason = str(error).splitlines()[0].rstrip(".") if words else "an allocation failed"
+        print_error(f"there is not enough memory for this ({reason}). Free some, or ask for less.")
+        return 2
     if os.environ.get("BUDGETREC_TRACEBACK"):
         raise error
     print_error(

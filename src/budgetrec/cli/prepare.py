@@ -166,13 +166,13 @@ def print_statistics(info: "DatasetInfo") -> None:
     """Print the statistics of a dataset, one per line."""
     rows, statistics = [], info["statistics"]
     for name, value in statistics.items():
-        if name == "time":
-            rows += [("from", str(statistics["time"]["first"])), ("to", str(statistics["time"]["last"]))]
+        if isinstance(value, dict):
+            rows += [("from", str(value.get("first"))), ("to", str(value.get("last")))]
         elif name == "density":
             rows.append((name, f"{value:.3%}"))
-        else:
+        elif isinstance(value, int | float):
             rows.append(
                 (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
             )
     stdout.print()
-    print_table(("", ""), [*rows, ("split", str(info["split"]["name"]))])
+    print_table(("", ""), [*rows, ("split", str(info["split"].get("name")))])

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from budgetrec.data.frame_errors import POLARS_ERRORS
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.files import check_plain
@@ -54,7 +55,7 @@ def read_features_file(
         return items, _numbers(others, path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Pass a file of item features.") from None
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}. Save item features as Parquet or CSV.") from error
 

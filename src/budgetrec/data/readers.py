@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from budgetrec.data.archives import Report, choose_known, join_files, unwrap
 from budgetrec.data.columns import Columns, choose_columns
 from budgetrec.data.events import Events, encode
 from budgetrec.data.formats import FORMATS, recognise
+from budgetrec.data.frame_errors import POLARS_ERRORS
 from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
 from budgetrec.data.scanning import Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
@@ -95,7 +95,7 @@ def read_events(
             table.names, columns or Columns(), shown, with_time=not file_order, with_ratings=with_ratings
         )
         frame, unit = _collect(table, names, shown, plain)
-    except PolarsError as error:
+    except POLARS_ERRORS as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
             f"{shown} cannot be read as {layout}: {reason}. Check the file, or pass its layout with --format."
@@ -155,7 +155,7 @@ def _collect_with_whole_ids(
         padded = pool.submit(holds_padded_numbers, files, table.separator)
         try:
             frame = _select(table, names, parser, pl.Int64(), pl.Int64()).collect(engine="streaming")
-        except PolarsError:
+        except POLARS_ERRORS:
             return None
         return None if padded.result() or _misread_times(frame) else frame
 
@@ -169,7 +169,7 @@ def _collect_with_text_ids(
     try:
         frame = _select(table, names, parser, users, items).collect(engine="streaming")
         misread = _misread_times(frame)
-    except PolarsError:
+    except POLARS_ERRORS:
         if parser is None or not table.text or isinstance(parser.read_as, pl.String):
             raise
         misread = True

@@ -194,7 +194,7 @@ def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
         "val_loss": last["val_loss"],
         **areas,
         "training_bytes": metrics["training_bytes"].max() if "training_bytes" in metrics.columns else None,
-        "peak_bytes": metrics["peak_bytes"].max(),
+        "peak_bytes": metrics["peak_bytes"].max() if "peak_bytes" in metrics.columns else None,
         "examples_per_second": last["examples"] / seconds if seconds else None,
         "steps": last["step"],
     }

@@ -12,7 +12,7 @@ import tomli_w
 from budgetrec.allocation import Allocation
 from budgetrec.errors import PlanError
 from budgetrec.files import write_whole
-from budgetrec.options import Value
+from budgetrec.options import Value, has_type
 from budgetrec.settings.sections import RunConfig, read_toml
 
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
@@ -120,7 +120,6 @@ class Plan:
             chosen = {item.name: values.pop(item.name, None) for item in dataclasses.fields(Allocation)}
             plan = cls(allocation=Allocation(**chosen), **values)
             _check_types(plan)
-            _check_types(plan.allocation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"{source} is not a plan, or is damaged: {error}. Plan again.") from error
         return plan
@@ -137,7 +136,10 @@ class Plan:
         return cls.from_dict(read_toml(path), str(path))
 
 
-def _check_types(record: object) -> None:
-    for name, kind in typing.get_type_hints(type(record)).items():
-        if kind in (int, float, str, bool) and type(getattr(record, name)) is not kind:
-            raise TypeError(f"{name} is {getattr(record, name)!r}")
+def _check_types(plan: Plan) -> None:
+    for name, kind in typing.get_type_hints(Plan).items():
+        if not has_type(getattr(plan, name), kind):
+            raise TypeError(f"{name} is {getattr(plan, name)!r}")
+    for name, known in (("parts", PARTS), ("noise", NOISE)):
+        if set(getattr(plan, name)) != set(known):
+            raise ValueError(f"{name} has {', '.join(getattr(plan, name))}")

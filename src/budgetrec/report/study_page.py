@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.data.frame_errors import POLARS_ERRORS
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
@@ -168,7 +169,7 @@ def _picture(path: Path, caption: str) -> Drawing:
 def _read_csv(path: Path) -> pl.DataFrame:
     try:
         return pl.read_csv(path.read_bytes(), infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         told = str(error).splitlines()[0]
         raise DataError(
             f"{path} cannot be read as CSV: {told}. Run the study again, or remove it."

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.data.frame_errors import POLARS_ERRORS
 from budgetrec.errors import DataError
 from budgetrec.files import check_plain
 
@@ -34,7 +35,7 @@ def read_frame(path: Path, num_rows: int | None = None) -> pl.DataFrame | None:
     try:
         with path.open("rb") as file:  # a path would be a pattern to polars: run[1] is a fine name
             return pl.read_parquet(file, n_rows=num_rows)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         told = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet: {told}. Make it again, or remove it.") from error
 

@@ -21,11 +21,12 @@ from budgetrec.runs.layout import (
     evaluation_summary,
     evaluation_users,
 )
-from budgetrec.settings.sections import RunConfig, read_toml
+from budgetrec.settings.sections import METRICS, RunConfig, read_toml
 
 _MOST_RECOMMENDATIONS = 10_000  # of which a page shows the first few
 _PLACES = ("step", "examples", "seconds")  # columns that say when an evaluation was
 _NEEDED = (*_PLACES, "val_loss")
+_EVERY_ROW = (*_PLACES, "epoch", *METRICS, "peak_bytes")
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,18 @@ def read_metrics(folder: Path) -> pl.DataFrame:
         if not frame[name].cast(pl.Float64).is_finite().fill_null(False).all():
             raise DataError(f"{path} has rows whose {name} is not a number. Train the run again.")
     return frame
+
+
+def read_rows(folder: Path, step: int) -> list[dict[str, Any]]:
+    """Read the rows of evaluations up to a step, for a run that goes on from there."""
+    frame, path = read_metrics(folder), folder / METRICS_FILE
+    for name in _EVERY_ROW:
+        if name not in frame.columns or not frame[name].dtype.is_numeric() or frame[name].has_nulls():
+            raise DataError(f"{path} has rows without a number {name!r}. Train the run again.")
+    rows = frame.filter(pl.col("step") <= step).to_dicts()
+    if not rows:
+        raise DataError(f"{path} has no row of step {step:,} or before. Train the run again.")
+    return rows
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -3,11 +3,11 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -177,15 +177,28 @@ class Run:
         assert num_items is not None  # noqa: S101 - else the dataset was opened
         features = None
         if (folder / FEATURES).is_file():
-            features = load_checkpoint(folder / FEATURES)[0]["features"]
+            features = _features(folder / FEATURES)
         model = build_model(config.model, num_items, features=features, generator=torch.Generator())
         best_step = None
         if weights is not None:
             tensors, state = load_checkpoint(folder / weights)
             load_model_tensors(model, tensors, folder / weights)
-            best_step = int(state["step"])
+            best_step = _step(state, folder / weights)
         model = model.to(place).eval()
         return cls(folder, config, read_metrics(folder), model, best_step, features, source, dataset)
+
+
+def _step(state: Mapping[str, Any], path: Path) -> int:
+    if "step" not in state:
+        raise TrainingError(f"{path} does not say of which step its weights are. Restore it, or train again.")
+    return int(state["step"])
+
+
+def _features(path: Path) -> Tensor:
+    features = load_checkpoint(path)[0].get("features")
+    if features is None:
+        raise TrainingError(f"{path} holds no table of item features. Restore it, or train again.")
+    return features
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:

@@ -33,6 +33,7 @@ from budgetrec.runs.checkpoint import (
 )
 from budgetrec.runs.environment import write_environment
 from budgetrec.runs.layout import BEST, FILES, LAST, METRICS_FILE
+from budgetrec.runs.record import read_rows
 from budgetrec.runs.run import Run, write_frame, write_run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.stepping.device import training_device
@@ -405,12 +406,17 @@ class _Trainer:
         self.order_state = self._order.get_state()
         try:
             self.progress = Progress.from_dict(state, self.stepper.allocation)
-        except TypeError as error:
+        except (TypeError, ValueError, AttributeError) as error:
             raise TrainingError(f"{path} is damaged: {error}. Train again.") from error
         self.saved_step = self.progress.step
         self.stepper.steps = self.progress.step
         if self.progress.allocation is not None:
             self.stepper.change(self.progress.allocation)
+        if self.progress.batch >= len(self.stepper.batches):
+            raise TrainingError(
+                f"{path} is at batch {self.progress.batch:,} of an epoch, which has "
+                f"{len(self.stepper.batches):,}: run.toml was changed. Restore it, or train again."
+            )
         self.stepper.micro_batches = self.progress.micro_batches
         self.total_steps = self._count_steps()
         if self.stepper.lasting_sampler is not None:
@@ -418,5 +424,4 @@ class _Trainer:
                 name.removeprefix(_SAMPLER): tensors[name] for name in tensors if name.startswith(_SAMPLER)
             }
             self.stepper.lasting_sampler.load_state(kept)
-        rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
-        self.rows = rows.to_dicts()
+        self.rows = read_rows(self.folder, self.progress.step)
