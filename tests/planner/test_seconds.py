@@ -14,7 +14,7 @@ from budgetrec.allocation import Allocation
 from budgetrec.planner.assumed import assumed_seconds
 from budgetrec.planner.clock import QuietClock
 from budgetrec.planner.seconds import StepSeconds, TimedStep, fit_seconds, seconds_of, seconds_row
-from budgetrec.planner.timing import POINTS
+from budgetrec.planner.timed_steps import POINTS
 from budgetrec.settings.sections import RunConfig
 
 TASKSET = shutil.which("taskset") or ""

@@ -15,7 +15,7 @@ from budgetrec.planner.bytes import Data, fits
 from budgetrec.planner.clock import QuietClock
 from budgetrec.planner.request import Request
 from budgetrec.planner.seconds import StepSeconds, TimedStep, fit_seconds
-from budgetrec.planner.timing import time_allocation, time_family, time_parts
+from budgetrec.planner.timed_steps import time_allocation, time_family, time_parts
 from budgetrec.stepping.stepper import Stepper
 
 _WARM_UP_POINT = (1600, 512)  # targets and negatives of a step of the warm-up, where they fit

@@ -7,9 +7,15 @@ from typing import Any
 from budgetrec.errors import PlanError
 from budgetrec.planner.assumed import Vanishing
 from budgetrec.theory.noise import NoiseConstants, Saturating, Tabulated
+from budgetrec.theory.raggedness import Raggedness
 
-_CURVES: dict[str, Any] = {"saturating": Saturating, "tabulated": Tabulated, "vanishing": Vanishing}
-_KINDS = {curve: kind for kind, curve in _CURVES.items()}
+_RECORDS: dict[str, Any] = {
+    "saturating": Saturating,
+    "tabulated": Tabulated,
+    "vanishing": Vanishing,
+    "raggedness": Raggedness,
+}
+_KINDS = {curve: kind for kind, curve in _RECORDS.items()}
 
 
 def noise_record(constants: NoiseConstants) -> dict[str, Any]:
@@ -32,13 +38,13 @@ def _value(value: Any) -> Any:
 def constants_of(record: Mapping[str, Any], source: str) -> NoiseConstants:
     """Take a record apart that `noise_record` returned; `source` is named in errors."""
     try:
-        return NoiseConstants(**{name: _curve(value) for name, value in record.items()})
+        return NoiseConstants(**{name: _record(value) for name, value in record.items()})
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"the noise constants in {source} are damaged: {error}. Plan again.") from error
 
 
-def _curve(value: Any) -> Any:
+def _record(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return float(value)
     fields = {name: tuple(each) if isinstance(each, list) else each for name, each in value.items()}
-    return _CURVES[str(fields.pop("kind"))](**fields)
+    return _RECORDS[str(fields.pop("kind"))](**fields)
