@@ -29,7 +29,7 @@ CORRECTED = (16, 64, 256)
 CHECKED = (32, 128, 512)
 PARTS = ("shared_class", "sequence_class", "target_class")
 _CORRECTING, _CHECKING = 48, 24  # sets of negatives at each k
-_CURVE_ERROR = 0.05  # the relative error of a curve before it is corrected, as seen over seeds
+_CURVE_ERROR = 0.05  # relative, of a curve before it is corrected: as seen over seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +79,12 @@ def _corrected(curve: Curve, checks: list[Check]) -> Curve:
         return curve
     ratios = []
     for each in checks:
-        error = each.standard_error / abs(each.law) if each.law else math.inf
-        weight = _CURVE_ERROR**2 / (_CURVE_ERROR**2 + error**2)
-        ratios.append(1 + weight * (each.measured / each.law - 1) if each.law else 1.0)
+        if not each.law:
+            ratios.append(1.0)
+            continue
+        off, error = each.measured / each.law - 1, each.standard_error / abs(each.law)
+        of_curve = max(_CURVE_ERROR**2, off**2 - error**2)  # what draws do not explain is the curve's
+        ratios.append(1 + off * of_curve / (of_curve + error**2))
     at = np.array([each.num_negatives for each in checks], np.float64)
     ladder = np.asarray(curve.num_negatives, np.float64)
     change = np.interp(np.log(ladder), np.log(at), ratios) - 1
