@@ -18,13 +18,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatch
 from pathlib import Path
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from budgetrec.errors import DataError, TrainingError
 
-# What polars raises for what it cannot read; a panic of its Rust code is no Exception.
-POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+if TYPE_CHECKING:
+    import polars as pl
+
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PARTIAL = ".partial-"
 _RANDOM = "[a-z0-9_]{8}"  # what the names of temporary folders end with
@@ -186,7 +186,7 @@ def new_folder(target: Path, *, overwrite: bool, files: Sequence[str]) -> Iterat
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+def write_parquet(frame: "pl.DataFrame", path: Path) -> None:
     """Write a frame through Python's own file, which tells a full disk by its error number."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer)

@@ -21,6 +21,7 @@ from budgetrec.errors import DataError, InterruptedRunError
 from budgetrec.evaluation.evaluate import Evaluation, evaluate
 from budgetrec.files import check_free, claim
 from budgetrec.memory.budget import release_memory
+from budgetrec.planner.choosing import made_for
 from budgetrec.planner.following import resume, train
 from budgetrec.planner.plan import Plan
 from budgetrec.planner.planning import plan_with_search
@@ -168,10 +169,13 @@ def _check_same(run: Run, request: Request, dataset: Dataset, features: Tensor |
     """Return the plan of a run that was cut off, if all that is asked for is what the run was begun with."""
     run.source.check(dataset)
     plan, fixed = Plan.read(run.folder), request.options.fixed
-    settings = {item.name for _, item, _ in all_settings()} - {"memory", *PLANNED} | fixed.keys()
-    pairs = [(name, run.config[name], request.config[name]) for name in sorted(settings)]
-    pairs.append(("memory", plan.budget_bytes, request.budget_bytes))
+    wanted = made_for(request.config, plan.allocation)
+    chosen = {"memory", *PLANNED} - fixed.keys()
+    others = {item.name for _, item, _ in all_settings()} - chosen - wanted.keys()
+    pairs = [(name, plan.made_for.get(name), value) for name, value in wanted.items()]
+    pairs += [(name, run.config[name], request.config[name]) for name in sorted(others)]
     pairs += [(name, getattr(plan, name), getattr(request.options, name)) for name in _OF_THE_PLAN]
+    pairs.append(("memory", plan.budget_bytes, request.budget_bytes))
     for name, begun_with, asked in pairs:
         if begun_with != asked:
             raise DataError(

@@ -317,27 +317,69 @@ def test_a_disk_that_fills_with_demo_data(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_in_the_middle(tmp_path, how):
-    """Ctrl-C or a polite kill while it works: exit 2 and nothing left."""
-    pipe = tmp_path / "source"
-    pipe.mkdir()
-    path = pipe / "e.csv.gz"
-    os.mkfifo(path)
+    """Ctrl-C or a polite kill while it reads: exit 2 and nothing left."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    slow = (
+        "import sys, time; from budgetrec.cli import main; from budgetrec.data import prepare;"
+        "prepare.read_events = lambda *given, **named: time.sleep(60); main()"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "budgetrec", "prepare", str(path), "-o", str(tmp_path / "dataset")],
+        [sys.executable, "-c", slow, "prepare", str(path), "-o", str(tmp_path / "dataset")],
         stderr=subprocess.PIPE,
         text=True,
     )
-    # The command waits in the middle of its work for a source that never ends.
-    with path.open("wb") as source:
-        source.write(gzip.compress(b"user,item,timestamp\n")[:10])
-        source.flush()
-        _wait_for(lambda: any(p.name.startswith(".dataset.partial") for p in tmp_path.iterdir()))
-        time.sleep(0.2)
-        process.send_signal(how)
+    _wait_for(lambda: any(p.name.startswith(".dataset.partial") for p in tmp_path.iterdir()))
+    time.sleep(0.2)
+    process.send_signal(how)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 2, err
     assert "interrupted" in err
-    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+    assert [p.name for p in tmp_path.iterdir()] == ["e.csv"]
+
+
+def test_what_is_no_plain_file_is_refused_at_once(refused, tmp_path):
+    """A pipe would be waited for, a device read for ever, and the memory of a process cannot be read."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path, told in (
+        (tmp_path / "pipe.csv", "is a named pipe, not a file"),
+        (Path("/dev/zero"), "is a device, not a file"),
+        (Path("/proc/self/mem"), "cannot be read: Input/output error"),
+    ):
+        assert told in refused("prepare", path, "-o", tmp_path / "dataset")
+    write_csv(tmp_path / "e.csv", GOOD)
+    run = ("train", tmp_path, "-o", tmp_path / "run", "--config", tmp_path / "pipe.csv")
+    assert "is a named pipe, not a file" in refused(*run)
+
+
+def test_a_file_that_is_given_twice_is_refused(refused, tmp_path):
+    """By the same name, through a link, or inside a folder that is given too."""
+    (tmp_path / "raw").mkdir()
+    path = write_csv(tmp_path / "raw" / "e.csv", GOOD)
+    (tmp_path / "link.csv").symlink_to(path)
+    for other in (path, tmp_path / "link.csv", tmp_path / "raw"):
+        assert "is given twice" in refused("prepare", path, other, "-o", tmp_path / "dataset")
+
+
+def test_one_column_is_not_two_things(prepare_refused, tmp_path):
+    """Users read from the column of items would be a dataset of nothing."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    told = prepare_refused(path, "--user-column", "item")
+    assert "one column 'item' for both the user and the item" in told
+    assert "found" not in told
+    assert "both the item and the time" in prepare_refused(path, "--time-column", "item")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        (("--items", 99_999_999_999), "of probabilities, more than 4.0 GiB"),
+        (("--users", 10**20), "of probabilities, more than 4.0 GiB"),
+        (("--users", 10**7, "--items", 1000, "--rows", 10**9), "rows are too many"),
+    ],
+)
+def test_demo_data_larger_than_memory_is_refused(refused, tmp_path, sizes, told):
+    """At once, and before anything is allocated."""
+    assert told in refused("data", "demo", "-o", tmp_path / "demo", *sizes)
 
 
 def _wait_for(condition) -> None:

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed through a fault of ours, 2 the request cannot be me
 interrupted). Heavy imports happen inside the commands, so that `--help` answers at once.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from budgetrec._version import __version__
 from budgetrec.cli.console import print_error, stderr, stdout
 from budgetrec.cli.help import App, tell_wrong_flag
 from budgetrec.errors import BudgetrecError
+from budgetrec.files import NO_ROOM
 
 app = App("Train sequential recommenders inside a memory budget.")
 
@@ -29,6 +31,7 @@ _OUT_OF_MEMORY = (
     "could not spawn threads",
     "resource temporarily unavailable",
 )
+_OF_THE_DISK = {*NO_ROOM, errno.EIO}  # what a device may answer in the middle of a file, without its name
 _TYPER_INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 
@@ -76,6 +79,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        if error.filename is None and error.errno in _OF_THE_DISK:
+            print_error(f"a file cannot be read or written: {error.strerror}. Check the disk and the paths.")
+            return 2
         if error.filename is None:
             return _tell_fault(error)
         print_error(

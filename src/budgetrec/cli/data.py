@@ -94,10 +94,11 @@ def demo(
 
     Writes events.parquet, items.parquet (a feature vector for each item) and truth.npz.
     """
-    from budgetrec.data.demo import FILES, MARKER, generate_events, item_features, make_truth
+    from budgetrec.data.demo import FILES, MARKER, check_size, generate_events, item_features, make_truth
     from budgetrec.files import new_folder, write_parquet
 
     num_rows = 40 * users if rows is None else rows
+    check_size(num_users=users, num_items=items, num_rows=num_rows)
     with stages() as report, new_folder(output, overwrite=overwrite, files=FILES) as folder:
         report("drawing the truth")
         truth = make_truth(num_users=users, num_items=items, seed=seed)

@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
-from budgetrec.files import POLARS_ERRORS, check_plain
+from budgetrec.files import check_plain
 
 _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
 

@@ -40,7 +40,7 @@ class PrepareOptions:
     cleaning: Cleaning = field(default_factory=Cleaning)
     split: Split = field(default_factory=LeaveOneOut)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what `dataset.json` says of all this."""
         own = ("layout", "file_order", "header", "drop_nulls")
         reading = {name: getattr(self, name) for name in own}

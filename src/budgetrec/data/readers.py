@@ -13,10 +13,10 @@ from budgetrec.data.columns import Columns, choose_columns
 from budgetrec.data.events import Events, encode
 from budgetrec.data.formats import FORMATS, recognise
 from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
-from budgetrec.data.scanning import Table, open_table
+from budgetrec.data.scanning import POLARS_ERRORS, Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
 from budgetrec.errors import ArgumentError, DataError
-from budgetrec.files import POLARS_ERRORS, check_plain
+from budgetrec.files import check_plain
 from budgetrec.options import check_choice
 
 _SAMPLE_ROWS = 1000

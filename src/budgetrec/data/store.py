@@ -23,8 +23,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.errors import DataError
-from budgetrec.files import POLARS_ERRORS, write_parquet
+from budgetrec.files import write_parquet
 from budgetrec.options import has_type
 
 FORMAT = "budgetrec-dataset"

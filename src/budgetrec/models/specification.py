@@ -3,12 +3,14 @@
 Nothing here imports torch, so that `--help` comes at once.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from budgetrec.errors import ArgumentError
+from budgetrec.errors import ArgumentError, TrainingError
 from budgetrec.options import Options, check_choice, check_count, check_share, setting
+from budgetrec.units import format_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -71,22 +73,44 @@ class MaskingOptions(TransformerOptions):
         check_share(mask_rate=self.mask_rate, last_rate=self.last_rate)
 
 
+def count_weights(options: Options) -> int:
+    """Return about how many numbers the encoder of a transformer learns, item vectors apart.
+
+    >>> count_weights(TransformerOptions(dim=64, num_blocks=2, max_length=200))  # 2 x 6 x 64^2 + 200 x 64
+    61952
+    """
+    given = TransformerOptions.of(options)
+    widths = 4 * given.dim + 2 * (given.hidden_dim or given.dim)
+    return given.dim * (given.num_blocks * widths + given.max_length)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpecification:
     """A model's name in settings, its title in reports, its class and its options.
 
     `load` returns the class, which takes the fields of `options` as keyword arguments, besides the number of
-    items, `features` and `generator`.
+    items, `features` and `generator`. `count_weights` says about how many numbers its layers learn, so that
+    what no machine holds is refused before it is made.
     """
 
     name: str
     title: str
     load: "Callable[[], Callable[..., SequenceModel]]"
     options: type[Options] = TransformerOptions
+    count_weights: Callable[[Options], int] = count_weights
 
     def build(
         self, options: Options, num_items: int, *, features: "Tensor | None", generator: "torch.Generator"
     ) -> "SequenceModel":
         """Make the model with those of `options` that it has, and weights drawn from `generator`."""
+        needed, there = (
+            4 * self.count_weights(options),
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
+        if needed > there:
+            raise TrainingError(
+                f"the model needs more memory than there is: its layers alone take {format_bytes(needed)} of "
+                f"{format_bytes(there)}. Lower --dim, --num-blocks, --hidden-dim or --max-length."
+            )
         own = {field.name: getattr(options, field.name) for field in fields(self.options)}
         return self.load()(num_items, features=features, generator=generator, **own)

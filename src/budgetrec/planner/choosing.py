@@ -106,13 +106,13 @@ def _record(
         assumptions=dict(measured.noise.assumptions),
         candidates=runner_ups(search, chosen, ranked),
         fixed=tuple(sorted(fixed)),
-        made_for=_made_for(request.config, allocation),
+        made_for=made_for(request.config, allocation),
         overhead_bytes=measured.counter.overhead,
         seconds_model=tuple(seconds_row(family, each) for family, each in measured.seconds.items()),
     )
 
 
-def _made_for(config: RunConfig, allocation: Allocation) -> dict[str, Value]:
+def made_for(config: RunConfig, allocation: Allocation) -> dict[str, Value]:
     """Return what a plan takes as it is, and what its bytes and its noise hold for."""
     found = {name: config[name] for name in (*_GIVEN, *(("sampler",) if allocation.draws else ()))}
     return {**found, "hidden_dim": config.model.hidden_dim or config.model.dim}

@@ -1,7 +1,6 @@
 """What a plan rests on: bytes, seconds and noise of every family, measured here or assumed."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -108,8 +107,10 @@ def assume(
         raise ArgumentError(
             "there is no dataset to plan for. Pass one, or describe it with --num-items and --mean-length."
         )
-    if num_items < 2 or not 1 <= mean_length < math.inf:
-        raise ArgumentError(f"num_items is {num_items} and mean_length {mean_length}; pass at least 2 and 1.")
+    if not 2 <= num_items < 2**31 or not 1 <= mean_length <= 2**20:
+        raise ArgumentError(
+            f"num_items is {num_items} and mean_length {mean_length}; pass 2 to 2^31 - 1 and 1 to 2^20."
+        )
     config = request.config
     device_type = "cuda" if config.training.device == "cuda" else "cpu"
     lengths = assumed_lengths(

@@ -45,6 +45,8 @@ class PlanOptions:
             raise ArgumentError("the paper's rule chooses n and k. Leave out --rule, or n and k.")
         if not 0 <= self.margin < 1:
             raise ArgumentError(f"margin is {self.margin}; pass a share of at least 0 and below 1.")
+        if not 0 <= self.warm_up <= 86_400:
+            raise ArgumentError(f"warm_up is {self.warm_up}; pass from 0 seconds to a day of them, 86,400.")
 
     @property
     def fixed(self) -> dict[str, Value]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
-from budgetrec.files import POLARS_ERRORS
 from budgetrec.report.interactive import interactive
 from budgetrec.report.page import Chart, render
 from budgetrec.report.run_cells import environment_pairs

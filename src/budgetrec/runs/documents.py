@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.errors import DataError
-from budgetrec.files import POLARS_ERRORS, check_plain
+from budgetrec.files import check_plain
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from budgetrec.options import Options, check_not_negative, setting
+from budgetrec.errors import ArgumentError
+from budgetrec.options import Options, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from budgetrec.samplers.contract import AnySampler, LastingSampler
+
+
+_MOST_POWER = 20  # of a count of billions, it is still a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,10 @@ class PopularityOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_not_negative(popularity_power=self.popularity_power)
+        if not 0 <= self.popularity_power <= _MOST_POWER:
+            raise ArgumentError(
+                f"popularity_power is {self.popularity_power}; pass a number from 0 to {_MOST_POWER}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
