@@ -5,6 +5,7 @@ library that keeps threads, so whatever reads data or computes happens in a chil
 """
 
 import contextlib
+import faulthandler
 import importlib
 import io
 import json
@@ -96,6 +97,7 @@ def fork(work: Callable[[], int], output: Path) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
+        faulthandler.enable()  # so that what hangs says where
         code = work()
     except BaseException:
         traceback.print_exc()

@@ -17,7 +17,7 @@ import torch
 from budgetrec.data import demo
 from budgetrec.data.item_features import read_item_features
 from budgetrec.data.prepare import prepare
-from budgetrec.errors import ArgumentError, TrainingError
+from budgetrec.errors import ArgumentError, InterruptedRunError, TrainingError
 from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.planner.following import resume, train
 from budgetrec.ranking.metrics import ndcg
@@ -26,6 +26,7 @@ from budgetrec.runs.checkpoint import load_checkpoint, save_checkpoint
 from budgetrec.runs.layout import BEST, LAST
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
+from budgetrec.training.tracking import Watcher
 from tests.data.oracle import oracle
 
 SMALL = {
@@ -391,6 +392,21 @@ def test_patience_and_the_best_weights_survive_an_interrupt(dataset, tmp_path):
     timed = ["seconds", "evaluation_seconds", "peak_bytes", "training_bytes"]
     assert whole.metrics.drop(timed).equals(broken.metrics.drop(timed))
     assert same(weights(whole, BEST), weights(broken, BEST))
+
+
+def test_parts_that_were_asked_for_survive_a_kill_before_the_first_step(dataset, tmp_path):
+    """A run whose checkpoint is of step 0 goes on with the parts of its settings, not with the fastest."""
+
+    class Killed(Watcher):
+        def watching(self, total_steps, seconds):
+            raise KeyboardInterrupt
+
+    settings = config(steps=3, micro_batches=4)
+    with pytest.raises(InterruptedRunError, match="step 0 is saved"):
+        train(dataset, tmp_path / "run", settings, watcher=Killed())
+    run = resume(tmp_path / "run")
+    assert load_checkpoint(run.folder / LAST)[1]["micro_batches"] == 4
+    assert same(weights(run), weights(train(dataset, tmp_path / "whole", settings)))
 
 
 def test_a_request_beyond_the_memory_gets_a_sentence(dataset, tmp_path):

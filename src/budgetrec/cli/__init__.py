@@ -21,7 +21,6 @@ from budgetrec.files import NO_ROOM
 
 app = App("Train sequential recommenders inside a memory budget.")
 
-_OF_THE_DISK = {*NO_ROOM, errno.EIO}  # what a device may answer in the middle of a file, without its name
 # What Python, torch and polars say when they get neither memory nor a thread, which needs some.
 _OUT_OF_MEMORY = (
     "allocate memory",
@@ -32,6 +31,7 @@ _OUT_OF_MEMORY = (
     "could not spawn threads",
     "resource temporarily unavailable",
 )
+_OF_THE_DISK = {*NO_ROOM, errno.EIO}  # what a device may answer in the middle of a file, without its name
 _TYPER_INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 

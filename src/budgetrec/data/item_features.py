@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from budgetrec.data.frame_errors import POLARS_ERRORS
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
 from budgetrec.files import check_plain

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from budgetrec.data.frame_errors import POLARS_ERRORS
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.errors import DataError
 from budgetrec.files import write_parquet
 from budgetrec.options import has_type

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from budgetrec.data.frame_errors import POLARS_ERRORS
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError

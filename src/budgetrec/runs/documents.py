@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from budgetrec.data.frame_errors import POLARS_ERRORS
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.errors import DataError
 from budgetrec.files import check_plain
 

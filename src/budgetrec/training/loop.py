@@ -417,7 +417,8 @@ class _Trainer:
                 f"{path} is at batch {self.progress.batch:,} of an epoch, which has "
                 f"{len(self.stepper.batches):,}: run.toml was changed. Restore it, or train again."
             )
-        self.stepper.micro_batches = self.progress.micro_batches
+        if self.progress.micro_batches is not None:  # a run without a step yet has those of its settings
+            self.stepper.micro_batches = self.progress.micro_batches
         self.total_steps = self._count_steps()
         if self.stepper.lasting_sampler is not None:
             kept = {
