@@ -69,12 +69,12 @@ def train(
             from budgetrec.planner.plan import Plan
 
             planned = Plan.read(plan)
+            chosen = planned.configure(chosen)
             for name, value in planned.settings.items():
                 if settings.get(name, value) != value:
                     raise ArgumentError(
                         f"{name} is {settings[name]}, and {plan} has {value}. Leave it out, or plan again."
                     )
-            chosen = planned.configure(chosen)
         chosen = chosen.asked(settings)
         from budgetrec.data.store import Dataset
         from budgetrec.files import check_free

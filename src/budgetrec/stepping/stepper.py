@@ -6,6 +6,7 @@ Training takes steps until it has a reason to stop; the planner takes a few to s
 import dataclasses
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,21 @@ from budgetrec.optimizers import choose_table_updates, make_optimizers, set_lear
 from budgetrec.samplers.contract import LastingSampler
 from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig, TrainingConfig
-from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
+from budgetrec.stepping.gradients import (
+    StepSums,
+    accumulate_gradients,
+    clip_gradients,
+    gather_in_place,
+    whole_gradient,
+)
 
 
 class Stepper:
     """Takes steps; what it is made of can be looked at, and parts of it changed between steps.
 
-    `model` stands in for the one that the settings name. `micro_batches` is what a step is cut into; None
-    leaves that to what is fastest.
+    `micro_batches` is what a step is cut into; None leaves that to what is fastest. `model`, if given, stands
+    in for the one that the settings name, and steps are those of a loop of one's own: nothing is cut, and
+    gradients and optimisers are torch's own.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class Stepper:
         self.fabric = _make_fabric(training)
         self.device = self.fabric.device
         self.generators = _make_generators(training.seed, self.device)
+        self.own_loop = model is not None
         if model is None:
             model = build_model(
                 config.model, dataset.num_items, features=features, generator=self.generators["weights"]
@@ -64,7 +73,8 @@ class Stepper:
             has_features=features is not None,
         )
         self._set_objective()
-        self.row_gradients = gather_in_place(self.model, sparse=self.table_updates == "row-sparse")
+        sparse = self.table_updates == "row-sparse"
+        self.row_gradients = [] if self.own_loop else gather_in_place(self.model, sparse=sparse)
         self.names = {parameter: name for name, parameter in self.model.named_parameters()}
         optimizer = config.optimizer
         self.optimizers = make_optimizers(
@@ -76,6 +86,7 @@ class Stepper:
             momentum=optimizer.momentum,
             betas=(optimizer.beta1, optimizer.beta2),
             weight_decay=optimizer.weight_decay,
+            fused=not self.own_loop,
         )
         self.forward = torch.compile(self.model, dynamic=True) if training.compile else None
         self.micro_batches = training.micro_batches
@@ -141,7 +152,7 @@ class Stepper:
     def split(self, batch_size: int) -> bool:
         """Cut steps into twice as many parts from now on, if that can be: same step, less memory."""
         parts = max(self.micro_batches or 1, self.num_parts)
-        if not self.objective.separable or parts >= batch_size:
+        if self.own_loop or not self.objective.separable or parts >= batch_size:
             return False
         self.micro_batches = min(2 * parts, batch_size)
         return True
@@ -152,11 +163,13 @@ class Stepper:
             optimizer.zero_grad()
         for gradients in self.row_gradients:
             gradients.begin()
-        sums = accumulate_gradients(
+        add = whole_gradient
+        if not self.own_loop:
+            add = partial(accumulate_gradients, micro_batches=self.micro_batches)
+        sums = add(
             self.model,
             self.objective,
             Batch(*(self.fabric.to_device(part) for part in (batch.ids, batch.targets, batch.mask))),
-            micro_batches=self.micro_batches,
             last_only=self.config.training.targets == "last",
             generator=self.generators["negatives"],
             backward=self.fabric.backward,
