@@ -129,13 +129,13 @@ def _alike(cuts: list[_Cut]) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]
 def _fit_part(cuts: list[_Cut], of_part: NDArray[np.float64], features: Features) -> Law:
     """Find the law of a part; what is in blocks is told from what there is for all targets.
 
-    With one set per target in lean mode, a small step has two blocks that together hold all of its negatives,
-    and a large one has many. So what a block adds is a law of the sizes of blocks alone, on top of what is
-    there anyway, and all else a law without them.
+    In lean mode a small step has two blocks that together hold all of its negatives, and a large one has
+    many. So what blocks add is a law of the sizes of two blocks alone, on top of what is there anyway, and all
+    else a law without them.
     """
     moments, during = _alike(cuts)
     rows = np.flatnonzero(during == STAGES.index("rows"))
-    if not (features.lean and features.sharing == "target") or len(rows) == 0:
+    if not features.lean or features.sharing is None or len(rows) == 0:
         return fit(moments, of_part)
     after = during[rows[-1] + 1 :] == STAGES.index("logits")
     inside = np.zeros(len(during), bool)

@@ -9,7 +9,7 @@ from budgetrec.memory.distinct import Frequencies, expected_distinct
 from budgetrec.objectives.blocks import block_steps, logits_at_once
 
 Floats = NDArray[np.float64]
-SLOTS, BLOCKS = 5, (7, 8)  # places of features of a part whose negatives are drawn
+SLOTS, BLOCKS = 5, (7, 8, 9, 10)  # places of features of a part whose negatives are drawn
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,9 @@ class Features:
                 "target": (targets, np.ones_like(targets)),
             }[self.sharing]
             columns[-1] = self.distinct(targets + slots) if distinct is None else distinct
-            block, logits = _block(groups, size, num_negatives, self.dim, self.block_bytes)
-            if self.sharing == "target":  # a block has as many logits as negatives
-                logits = np.minimum(block, slots - block)  # of the second one
-            columns.extend((block, logits))
+            first = _block(groups, size, num_negatives, self.dim, self.block_bytes)
+            rest = (np.maximum(slots, first[0]) - first[0], np.maximum(logits, first[1]) - first[1])
+            columns.extend((*first, *np.minimum(first, rest)))  # two blocks: one outlives the next one's begin
         return np.stack(columns, -1)
 
     def _scored(self, targets: Floats) -> Floats:

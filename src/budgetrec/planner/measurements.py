@@ -14,7 +14,7 @@ from budgetrec.allocation import Allocation
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, PlanError
-from budgetrec.memory.heap import steady_heap
+from budgetrec.memory.heap import LARGE_BYTES, LARGE_BYTES_OF_OWN, steady_heap
 from budgetrec.memory.overhead import measure_overhead
 from budgetrec.memory.run_memory import RunMemory
 from budgetrec.models import SequenceModel
@@ -175,7 +175,7 @@ def _train_a_little(
     report: Report,
 ) -> tuple[dict[Allocation, StepSeconds], MeasuredNoise]:
     """Warm up, time steps of every family, and measure the noise."""
-    steady_heap()  # as in training
+    steady_heap(LARGE_BYTES if model is None else LARGE_BYTES_OF_OWN)  # as in training
     seconds: dict[Allocation, StepSeconds] = {}
     stepper = None
     updates = [*dict.fromkeys(each.table_updates for each in memory)]

@@ -9,7 +9,7 @@ from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.errors import PlanError
 from budgetrec.memory.budget import evaluation_block_bytes
-from budgetrec.memory.heap import steady_heap, trim_heap
+from budgetrec.memory.heap import LARGE_BYTES_OF_OWN, steady_heap, trim_heap
 from budgetrec.models.own_model import complete
 from budgetrec.objectives.contract import Objective
 from budgetrec.planner.plan import Plan
@@ -32,7 +32,7 @@ class PlannedBatches(TrainingBatches):
 def own_batches(plan: Plan, dataset: Dataset) -> PlannedBatches:
     """Return batches as the plan's bytes were counted for; from here on the heap is held steady."""
     config = own_config(plan)
-    steady_heap()
+    steady_heap(LARGE_BYTES_OF_OWN)
     return PlannedBatches(
         dataset,
         batch_size=config.training.batch_size,
