@@ -62,12 +62,7 @@ def test_pages_show_the_example_as_it_runs():
 
 @pytest.mark.parametrize(
     "way",
-    [
-        {"sharing": "sequence", "lean": False},
-        {"sharing": "batch", "lean": True},
-        {"sharing": "target", "lean": True},
-        {"objective": "full-softmax", "lean": True},
-    ],
+    [{"sharing": "sequence", "lean": False}, {"sharing": "target", "lean": True}],
     ids=lambda way: "-".join(str(value) for value in way.values()),
 )
 def test_a_loop_of_ones_own_stays_inside_the_plans_bytes(way, tmp_path):
@@ -81,6 +76,53 @@ def test_a_loop_of_ones_own_stays_inside_the_plans_bytes(way, tmp_path):
         [sys.executable, "-c", CHILD, str(EXAMPLE)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     taken = int(done.stdout.splitlines()[-1])
-    print(way, plan.allocation, plan.predicted_bytes / 2**20, taken / 2**20)
     assert taken <= plan.budget_bytes
     assert taken == pytest.approx(plan.predicted_bytes, rel=0.1)
+
+
+def test_a_loop_of_ones_own_learns_as_our_trainer_does(monkeypatch, tmp_path, capsys):
+    """From the same weights, with the plan's n and k, the validation losses after 3 epochs agree to 0.5%.
+
+    Our trainer cuts the same steps into seven parts. Batches and negatives come from other generators, so the
+    losses are not equal: 4.960 and 4.955 when this was written, of 6.350 before training.
+    """
+    dataset = prepared(tmp_path, num_users=400, num_items=150, num_rows=10_000)
+    monkeypatch.chdir(tmp_path)
+    kind = own_class()
+    options = budgetrec.PlanOptions(
+        warm_up=0.1, batch_size=8, num_negatives=32, sharing="sequence", lean=False
+    )
+    plan = budgetrec.plan("dataset", memory="192MiB", model=kind(dataset.num_items), options=options)
+    monkeypatch.setattr(budgetrec, "plan", lambda *given, **named: plan)
+    torch.manual_seed(0)
+    names = {}
+    exec(compile(EXAMPLE.read_text("utf-8"), EXAMPLE.name, "exec"), names)  # noqa: S102 - our own example
+    shown = capsys.readouterr().out.splitlines()
+    ours = plan.validate(names["model"], dataset)["val_loss"]
+    assert str(ours) in shown[-1]
+
+    def build(num_items, **named):
+        torch.manual_seed(0)
+        model = kind(num_items)
+        model.num_items, model.max_length = num_items, 200
+        return model
+
+    monkeypatch.setitem(MODELS, "toy-gru", ModelSpecification(name="toy-gru", title="", load=lambda: build))
+    wanted = {"model": "toy-gru", "learning_rate": 0.003, "beta2": 0.999, "epochs": 3}
+    config = budgetrec.RunConfig().replaced({**plan.allocation.settings, "micro_batches": 7, **wanted})
+    losses = budgetrec.train(dataset, tmp_path / "run", config).metrics["val_loss"]
+    assert ours == pytest.approx(losses[-1], rel=0.005)
+    assert losses[-1] < 0.85 * losses[0]
+
+
+def test_a_plan_for_ones_own_model_is_refused_by_our_trainer(refused, tmp_path):
+    """It names the class, in `made_for` and in the sentence that `train --plan` gives."""
+    dataset = prepared(tmp_path, num_users=200, num_items=60, num_rows=3000)
+    options = budgetrec.PlanOptions(warm_up=0.1, batch_size=8, num_negatives=8, sharing="batch", lean=False)
+    plan = budgetrec.plan(dataset, memory="192MiB", model=own_class()(60), options=options)
+    assert plan.made_for["model"] == "GRU4Rec"
+    assert plan.made_for["dim"] == 32
+    plan.write(tmp_path / "plan.toml")
+    assert Plan.read(tmp_path / "plan.toml") == plan
+    told = refused("train", tmp_path / "dataset", "-o", tmp_path / "run", "--plan", tmp_path / "plan.toml")
+    assert "the plan is for GRU4Rec, a model of your own, which budgetrec does not train" in told

@@ -59,6 +59,7 @@ _BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
 _WINDOW_BYTES = (
     18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
 )
+_OWN_HOLES = 0.1  # of activations: 0 to 0.19 with a GRU and 52 to 700 sequences of up to 200 items
 _MANY_PARTS, _MOST_HOLES = 8, 2.25  # fitted to benchmarks/memory.py: from 0.7 to 3 with 2 to 13 parts
 
 
@@ -337,17 +338,20 @@ class RunMemory:
         return self.overhead + _WINDOW_BYTES * len(self.windows) + mapped
 
     def _holes(self, shapes: Shapes, micro_batches: int | None) -> float:
-        """Return what the heap holds besides tensors, where a step is cut for the cache.
+        """Return what the heap holds besides tensors, where a step is cut for the cache or one's own.
 
         Such parts have from 512 to 2,048 positions, so many of their tensors lie below `LARGE_BYTES` and
         share a heap. Parts of other widths leave holes there that the next ones do not fill: from about the
         activations of one part, where there are few, to `_MOST_HOLES` of it with `_MANY_PARTS`.
         """
-        if micro_batches is not None or self.whole or not self.on_host:
+        own_loop = self.fresh is not None
+        if not self.on_host or (not own_loop and (micro_batches is not None or self.whole)):
             return 0.0
         features = self.features.of_part(shapes.parts, np.zeros(len(shapes.parts)))
         kinds = [place for place, name in enumerate(STAGES) if _KIND_OF[name] == "encoder"]
         encoder = (features @ self.laws.part.coefficients[:, kinds].sum(1).T).max(1)
+        if own_loop:
+            return _OWN_HOLES * float(encoder.max())
         tensor = 4 * self.features.dim * np.maximum(shapes.parts[:, 1], 1)
         in_heap = float((encoder * np.minimum(1, LARGE_BYTES / tensor)).max())
         share = min(1.0, float(shapes.batch[3]) / (CPU_POSITIONS * _MANY_PARTS))
