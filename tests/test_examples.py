@@ -1,6 +1,5 @@
 """A trainer of one's own: the example runs as it stands, within the plan's bytes, and learns as ours does."""
 
-import json
 import re
 import subprocess
 import sys

@@ -130,8 +130,8 @@ def _fit_part(cuts: list[_Cut], of_part: NDArray[np.float64], features: Features
     """Find the law of a part; what is in blocks is told from what there is for all targets.
 
     In lean mode a small step has two blocks that together hold all of its negatives, and a large one has
-    many. So what blocks add is a law of the sizes of two blocks alone, on top of what is there anyway, and all
-    else a law without them.
+    many. So what blocks add is a law of the sizes of two blocks alone, on top of what is there anyway, and
+    all else a law without them.
     """
     moments, during = _alike(cuts)
     rows = np.flatnonzero(during == STAGES.index("rows"))

@@ -67,7 +67,7 @@ class Features:
             columns[-1] = self.distinct(targets + slots) if distinct is None else distinct
             first = _block(groups, size, num_negatives, self.dim, self.block_bytes)
             rest = (np.maximum(slots, first[0]) - first[0], np.maximum(logits, first[1]) - first[1])
-            columns.extend((*first, *np.minimum(first, rest)))  # two blocks: one outlives the next one's begin
+            columns.extend((*first, *np.minimum(first, rest)))  # a block outlives the next one's begin
         return np.stack(columns, -1)
 
     def _scored(self, targets: Floats) -> Floats:

@@ -18,8 +18,7 @@ from budgetrec.options import Value
 from budgetrec.settings.sections import RunConfig, read_toml
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from budgetrec.models.contract import SequenceModel
     from budgetrec.objectives.contract import Objective
     from budgetrec.planner.own_loop import PlannedBatches
 
@@ -108,7 +107,7 @@ class Plan:
 
         return own_objective(self, dataset)
 
-    def validate(self, model: "nn.Module", dataset: Dataset) -> dict[str, float]:
+    def validate(self, model: "SequenceModel", dataset: Dataset) -> dict[str, float]:
         """Return `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` of a model of your own, within the bytes."""
         from budgetrec.planner.own_loop import own_validation
 
