@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from budgetrec import PlanOptions, fit
+from budgetrec import PlanOptions, fit, plan
 from budgetrec.data import demo
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +34,7 @@ def events(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     planning = PlanOptions(warm_up_targets=3000, sharing="sequence", lean=False)
     monkeypatch.setitem(fit.__kwdefaults__, "planning", planning)
+    monkeypatch.setitem(plan.__kwdefaults__, "options", planning)
     truth = demo.make_truth(num_users=200, num_items=60, seed=0)
     demo.generate_events(truth, num_rows=4000, seed=1).write_parquet("events.parquet")
 

@@ -58,6 +58,6 @@ class Allocation:
         """Name the way to take a step in a few words."""
         name = SHORT_WORDS[self.sharing] if self.draws else self.objective.replace("-", " ")
         extras = ["lean"] if self.lean else []
-        extras += [f"{self.micro_batches} micro-batches"] if self.micro_batches else []
+        extras += [f"{self.micro_batches} micro-batches"] if (self.micro_batches or 1) > 1 else []
         extras += ["row-sparse"] if self.table_updates == "row-sparse" else []
         return ", ".join([name, *extras])

@@ -169,7 +169,7 @@ def _check_same(run: Run, request: Request, dataset: Dataset, features: Tensor |
     """Return the plan of a run that was cut off, if all that is asked for is what the run was begun with."""
     run.source.check(dataset)
     plan, fixed = Plan.read(run.folder), request.options.fixed
-    wanted = made_for(request.config, plan.allocation)
+    wanted = made_for(request, plan.allocation)
     chosen = {"memory", *PLANNED} - fixed.keys()
     others = {item.name for _, item, _ in all_settings()} - chosen - wanted.keys()
     if request.config.training.keep_seen is None:  # then the data have decided it

@@ -75,12 +75,12 @@ def train(
             from budgetrec.planner.plan import Plan
 
             planned = Plan.read(plan)
+            chosen = planned.configure(chosen)
             for name, value in planned.settings.items():
                 if settings.get(name, value) != value:
                     raise ArgumentError(
                         f"{name} is {settings[name]}, and {plan} has {value}. Leave it out, or plan again."
                     )
-            chosen = planned.configure(chosen)
         chosen = chosen.asked(settings)
         chosen.refuse_contradictions(has_features=item_features is not None, has_plan=plan is not None)
         from budgetrec.data.store import Dataset

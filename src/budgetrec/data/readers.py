@@ -12,7 +12,6 @@ from budgetrec.data.archives import Report, choose_known, join_files, unwrap
 from budgetrec.data.columns import Columns, choose_columns
 from budgetrec.data.events import Events, encode
 from budgetrec.data.formats import FORMATS, recognise
-from budgetrec.data.frame_errors import POLARS_ERRORS
 from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
 from budgetrec.data.scanning import POLARS_ERRORS, Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of

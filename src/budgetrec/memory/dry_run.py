@@ -2,20 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from budgetrec.memory.law import Law, fit
 from budgetrec.memory.rehearsal import STAGES, Rehearsed, Sizes, Stand, rehearse
-from budgetrec.memory.step_features import Features
-from budgetrec.objectives.blocks import TILE_TARGETS
+from budgetrec.memory.step_features import BLOCKS, SLOTS, Features
+from budgetrec.objectives.blocks import FEWEST_TARGETS, TILE_TARGETS
 from budgetrec.objectives.contract import Objective
 from budgetrec.objectives.specification import StepFloor
 
 _NUM_RUNS = 12
 _LONGEST = 32
 _FEW_ITEMS, _MANY_ITEMS = 60, 3000
+_ENDS = 24  # moments at either end of a stretch whose length varies
+_OWN_TARGETS = 300  # of a step that scores all items of a given catalogue in blocks: three blocks or more
 _TILES = 17  # at least 16 are needed for tiles to be used at all
 
 
@@ -57,11 +60,10 @@ def find_laws(
     `fixed_items` is given where the model has a catalogue that cannot be varied.
     """
     runs, rows = [], []
-    for asked in _asked(features, max_length, targets_share, floor):
-        if fixed_items is not None:
-            asked = replace(asked, num_items=fixed_items, block_bytes=features.block_bytes)
+    for asked in _asked(features, max_length, targets_share, floor, fixed_items):
         stand, objective = setting(asked)
-        runs.append(rehearse(stand, objective, asked.lengths))
+        among = None if fixed_items is None else min(asked.num_items, fixed_items)
+        runs.append(rehearse(stand, objective, asked.lengths, among=among))
         rows.append(replace(features, num_items=asked.num_items, block_bytes=asked.block_bytes))
     shapes = [_shape(run.sizes) for run in runs]
     negatives = [np.array(run.sizes.num_negatives, np.float64) for run in runs]
@@ -74,9 +76,9 @@ def find_laws(
     )
     cuts = [_cut(run) for run in runs]
     return StepLaws(
-        kept=fit([kept[None] for _, kept, _ in cuts], of_batch),
-        before=fit([before for before, _, _ in cuts], of_batch),
-        part=fit([part for _, _, part in cuts], of_part),
+        kept=fit([cut.kept[None] for cut in cuts], of_batch),
+        before=fit([cut.before for cut in cuts], of_batch),
+        part=_fit_part(cuts, of_part, features),
     )
 
 
@@ -84,21 +86,85 @@ def _shape(sizes: Sizes) -> NDArray[np.float64]:
     return np.array([sizes.sequences, sizes.positions, sizes.places, sizes.targets], np.float64)
 
 
-def _cut(run: Rehearsed) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the bytes before the first part, what of them is kept, and what the part adds."""
+@dataclass(frozen=True)
+class _Cut:
+    """Bytes before the first part, what of them is kept, and what the part adds, in which stages."""
+
+    before: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    part: NDArray[np.int64]
+    during: NDArray[np.int64]
+
+
+def _cut(run: Rehearsed) -> _Cut:
     live, during = run.timeline.live, run.timeline.during
     first, last = np.flatnonzero(during != STAGES.index("batch"))[[0, -1]]
     kept = live[first - 1]
-    return live[:first], kept, np.maximum(live[first : last + 1] - kept, 0)
+    part = slice(first, last + 1)
+    return _Cut(live[:first], kept, np.maximum(live[part] - kept, 0), during[part])
 
 
-def _asked(features: Features, max_length: int, targets_share: float, floor: StepFloor) -> Iterator[Asked]:
+def _alike(cuts: list[_Cut]) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return moments that can be compared, with their stages: all, unless steps differ in their number.
+
+    A recurrent network goes through as many moments as a sequence has items. Of the stretches in which it
+    does, the first and last moments and the peak are compared, and all moments of the others.
+    """
+    stretches = [_stretches(cut) for cut in cuts]
+    if len({tuple(stage for stage, _ in each) for each in stretches}) > 1:
+        peaks = [cut.part[[cut.part.sum(1).argmax()]] for cut in cuts]
+        return peaks, np.full(1, STAGES.index("encoder"))
+    pieces: list[list[NDArray[np.int64]]] = [[] for _ in cuts]
+    during: list[int] = []
+    for same in zip(*stretches, strict=True):
+        ends = min(_ENDS, *(len(moments) for _, moments in same))
+        equal = len({len(moments) for _, moments in same}) == 1
+        for piece, (_, moments) in zip(pieces, same, strict=True):
+            peak = moments[[moments.sum(1).argmax()]]
+            piece.extend([moments] if equal else [moments[:ends], peak, moments[-ends:]])
+        during.extend([same[0][0]] * (len(same[0][1]) if equal else 2 * ends + 1))
+    return [np.concatenate(piece) for piece in pieces], np.array(during, np.int64)
+
+
+def _fit_part(cuts: list[_Cut], of_part: NDArray[np.float64], features: Features) -> Law:
+    """Find the law of a part; what is in blocks is told from what there is for all targets.
+
+    In lean mode a small step has two blocks that together hold all of its negatives, and a large one has
+    many. So what blocks add is a law of the sizes of two blocks alone, on top of what is there anyway, and
+    all else a law without them.
+    """
+    moments, during = _alike(cuts)
+    rows = np.flatnonzero(during == STAGES.index("rows"))
+    if not features.lean or features.sharing is None or len(rows) == 0:
+        return fit(moments, of_part)
+    after = during[rows[-1] + 1 :] == STAGES.index("logits")
+    inside = np.zeros(len(during), bool)
+    inside[rows[-1] + 1 :] = np.logical_and.accumulate(after)
+    anyway = [each[inside].min(0) for each in moments]
+    blocks, others = of_part.copy(), of_part.copy()
+    blocks[:, SLOTS] = 0
+    others[:, list(BLOCKS)] = 0
+    base = fit([each[None] for each in anyway], others).coefficients
+    added = fit([each[inside] - least for each, least in zip(moments, anyway, strict=True)], blocks)
+    rest = fit([each[~inside] for each in moments], others)
+    return Law(np.concatenate([rest.coefficients, base + added.coefficients]))
+
+
+def _stretches(cut: _Cut) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return the moments between two changes of the stage, with the stage."""
+    bounds = [0, *(np.flatnonzero(np.diff(cut.during)) + 1).tolist(), len(cut.during)]
+    return [(int(cut.during[begin]), cut.part[begin:end]) for begin, end in pairwise(bounds)]
+
+
+def _asked(
+    features: Features, max_length: int, targets_share: float, floor: StepFloor, fixed_items: int | None
+) -> Iterator[Asked]:
     """Vary every size, so that no two features rise and fall together."""
     random = np.random.default_rng(0)
     longest = min(max_length, _LONGEST)
-    fewest = max(
-        2, round(floor.targets / (longest * targets_share))
-    )  # sequences, so that there are enough targets
+    in_blocks = features.sharing is None and features.lean and not features.tiles
+    least = _OWN_TARGETS if in_blocks and fixed_items is not None else floor.targets
+    fewest = max(2, round(least / (longest * targets_share)))  # sequences, so that there are enough targets
     for run in range(_NUM_RUNS):
         width = max(1, longest - (longest // 4) * (run % 3))
         lengths = np.full(fewest + run % 4, width)
@@ -110,6 +176,12 @@ def _asked(features: Features, max_length: int, targets_share: float, floor: Ste
             if features.tiles:
                 block_bytes = 4 * TILE_TARGETS * int(random.integers(4, 12))
                 num_items = _TILES * block_bytes // (4 * TILE_TARGETS)
+            if fixed_items is not None:  # then blocks must vary instead
+                num_items = fixed_items
+                if features.tiles:
+                    block_bytes = 4 * TILE_TARGETS * int(fixed_items // random.uniform(_TILES, 2 * _TILES))
+                elif features.lean:
+                    block_bytes = 4 * fixed_items * int(random.integers(FEWEST_TARGETS, _OWN_TARGETS // 3))
         elif features.lean:
             num_items = (_FEW_ITEMS, 10 * _FEW_ITEMS, _MANY_ITEMS)[run % 3]
             if features.sharing == "sequence":

@@ -47,6 +47,33 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
     )
 
 
+@dataclass(frozen=True)
+class FreshGradients:
+    """Where each step makes its gradients anew: their bytes, and what the update works in on top of them."""
+
+    gradients: int
+    update: int
+
+
+def count_own(model: nn.Module, make: MakeOptimizers, *, at_once: bool) -> tuple[Fixed, FreshGradients]:
+    """Count for a model of one's own, whose catalogue stays as it is, and a loop that uses torch as it comes.
+
+    An update works on all parameters `at_once`, or on one after the other.
+    """
+    weights = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    trained = [parameter.nbytes for parameter in model.parameters() if parameter.requires_grad]
+    stand_in = nn.Parameter(torch.zeros(64, 64))
+    stand_in.grad = torch.zeros(64, 64)
+    (optimizer,) = make([stand_in], [])
+    optimizer.step()  # makes its state
+    share = record(optimizer.step, ("update",)).peak / stand_in.nbytes
+    state = round(state_share(make, 64, sparse=False) * sum(trained))
+    return (
+        Fixed(weights=(weights, 0.0), gradients=(0, 0.0), state=(state, 0.0)),
+        FreshGradients(sum(trained), round(share * (sum(trained) if at_once else max(trained, default=0)))),
+    )
+
+
 def state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
     """Return the state of a parameter (R, dim) in its own bytes, counters apart."""
     stand_in = nn.Parameter(torch.zeros(8, dim))

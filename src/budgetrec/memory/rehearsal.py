@@ -16,7 +16,7 @@ from budgetrec.models.contract import SequenceModel
 from budgetrec.models.item_encoders import RowGradients
 from budgetrec.objectives.contract import Objective
 from budgetrec.objectives.modules import Drawn
-from budgetrec.stepping.gradients import accumulate_gradients
+from budgetrec.stepping.gradients import accumulate_gradients, whole_gradient
 
 # In the order of a step. "batch" is what comes before the first part: sorting, hiding, drawing.
 STAGES = ("batch", "encoder", "rows", "logits", "loss_backward", "encoder_backward")
@@ -31,7 +31,6 @@ class Sizes:
     places: int  # that may have a target, padding included
     targets: int
     num_negatives: int
-    num_items: int
     distinct: int  # items among targets and negatives
 
 
@@ -45,21 +44,31 @@ class Rehearsed:
 
 @dataclass(frozen=True)
 class Stand:
-    """A model with all that a step needs besides the data and the objective."""
+    """A model with all that a step needs besides the data and the objective.
+
+    In an `own_loop` steps are not cut, and each makes its gradients anew.
+    """
 
     model: SequenceModel
     row_gradients: list[RowGradients]
     last_only: bool
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    own_loop: bool = False
 
 
-def rehearse(stand: Stand, objective: Objective, lengths: NDArray[np.int64], *, seed: int = 0) -> Rehearsed:
+def rehearse(
+    stand: Stand, objective: Objective, lengths: NDArray[np.int64], *, among: int | None = None, seed: int = 0
+) -> Rehearsed:
     """Take two steps over random sequences of these `lengths` and note the allocations of the second.
 
-    By then gradients and the room for row-sparse sums are there, as they are in all steps but the first.
+    Only the first items, as many as `among`, are met; None stands for all of the model's. By the second step
+    gradients and the room for row-sparse sums are there, as they are in all steps but the first.
     """
-    batch = _batch(lengths, stand.model.num_items, seed)
-    watched = _Watched(stand.model, objective)
+    num_items = among or stand.model.num_items
+    batch = _batch(lengths, num_items, seed)
+    watched = _Watched(stand.model, objective, num_items)
+    if stand.own_loop:
+        return _rehearse_own_loop(stand, watched, batch, seed)
 
     def step() -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -90,6 +99,34 @@ def rehearse(stand: Stand, objective: Objective, lengths: NDArray[np.int64], *, 
     return Rehearsed(watched.sizes, timeline)
 
 
+def _rehearse_own_loop(stand: Stand, watched: "_Watched", batch: Batch, seed: int) -> Rehearsed:
+    """Note a whole step up to its update, the gradients included, for which the one before left no room."""
+
+    def step() -> None:
+        stand.model.zero_grad()
+        begin()
+        fresh = Batch(batch.ids.clone(), batch.targets.clone(), batch.mask.clone())
+        whole_gradient(
+            stand.model,
+            watched,
+            fresh,
+            last_only=stand.last_only,
+            generator=torch.Generator().manual_seed(seed),
+            backward=_backward,
+            autocast=stand.autocast,
+            forward=watched.forward,
+        )
+
+    def steps() -> None:
+        step()
+        step()
+
+    stand.model.train()
+    timeline = record(steps, STAGES)
+    assert watched.sizes is not None  # noqa: S101 - the step was taken
+    return Rehearsed(watched.sizes, timeline)
+
+
 def _backward(loss: Tensor) -> None:
     with stage("loss_backward"):
         loss.backward()  # type: ignore[no-untyped-call]
@@ -98,19 +135,19 @@ def _backward(loss: Tensor) -> None:
 class _Watched:
     """An objective, and the forward pass of a model, that say in which stage they are."""
 
-    def __init__(self, model: SequenceModel, objective: Objective) -> None:
+    def __init__(self, model: SequenceModel, objective: Objective, num_items: int) -> None:
         self.separable, self.whole_table = objective.separable, objective.whole_table
         self.num_logits = objective.num_logits
         self.sizes: Sizes | None = None
-        self._model, self._objective = model, objective
+        self._model, self._objective, self._num_items = model, objective, num_items
         self._positions = 0
 
     def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> Drawn | None:
         """Draw negatives, and move them to the last third of the catalogue: see `_batch`."""
         drawn = self._objective.draw(targets, mask, generator)
         if drawn is not None:
-            first = 2 * self._model.num_items // 3
-            drawn.negatives.ids.remainder_(self._model.num_items - first).add_(first)
+            first = 2 * self._num_items // 3
+            drawn.negatives.ids.remainder_(self._num_items - first).add_(first)
         return drawn
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -138,7 +175,6 @@ class _Watched:
                 targets.numel(),
                 int(mask.sum()),
                 ids.shape[1],
-                self._model.num_items,
                 len(torch.unique(torch.cat([targets[mask], ids.flatten()]))),
             )
         gather = table if isinstance(table, Tensor) else _watched_rows(table)

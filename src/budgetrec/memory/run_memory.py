@@ -6,11 +6,19 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import nn
 
 from budgetrec.errors import ArgumentError
 from budgetrec.memory.dry_run import Asked, Setting, StepLaws, find_laws
 from budgetrec.memory.evaluating import EvaluationLaws, find_evaluation_laws
-from budgetrec.memory.fixed import Fixed, UpdateBytes, count_fixed, item_tables, measure_updates
+from budgetrec.memory.fixed import (
+    Fixed,
+    FreshGradients,
+    UpdateBytes,
+    count_fixed,
+    count_own,
+    measure_updates,
+)
 from budgetrec.memory.heap import LARGE_BYTES
 from budgetrec.memory.rehearsal import STAGES, Stand
 from budgetrec.memory.run_parts import (
@@ -19,13 +27,15 @@ from budgetrec.memory.run_parts import (
     is_sparse,
     objective_for,
     optimizer_maker,
+    own_stand,
     stand_for,
     windows_of,
 )
 from budgetrec.memory.shapes import Shapes, Windows, cutting_for, draw_shapes, grid, largest
 from budgetrec.memory.step_features import Features
 from budgetrec.models.contract import SequenceModel
-from budgetrec.models.item_encoders import ROW_GROWTH, ItemTable
+from budgetrec.models.item_encoders import ROW_GROWTH
+from budgetrec.models.own_model import fill_in, width_of
 from budgetrec.objectives.contract import Objective
 from budgetrec.ranking.histories import ENCODED_AT_ONCE
 from budgetrec.ranking.scorer import BLOCK_BYTES, BLOCK_USERS
@@ -44,10 +54,12 @@ _KIND_OF = {
     "loss_backward": "logits",
     "encoder_backward": "encoder",
 }
+_BACKWARD = ("loss_backward", "encoder_backward")
 _BATCH_BYTES = 17  # a position of a batch as it is gathered: two ids and a mask
 _WINDOW_BYTES = (
     18  # of a window for the whole run: where it begins, its length, its place in the epoch's order
 )
+_OWN_HOLES = 0.1  # of activations: 0 to 0.19 with a GRU and 52 to 700 sequences of up to 200 items
 _MANY_PARTS, _MOST_HOLES = 8, 2.25  # fitted to benchmarks/memory.py: from 0.7 to 3 with 2 to 13 parts
 
 
@@ -55,7 +67,7 @@ _MANY_PARTS, _MOST_HOLES = 8, 2.25  # fitted to benchmarks/memory.py: from 0.7 t
 class RunMemory:
     """The most bytes that a run has in use, as a function of batch size and negatives.
 
-    Made by `dry_run` from settings or by `of_model` for a model of your own.
+    Made by `dry_run` from settings, or by `of_model` for a model and a training loop of your own.
     """
 
     features: Features
@@ -68,6 +80,7 @@ class RunMemory:
     max_length: int
     whole: bool  # whether a batch is one part unless micro-batches are asked for
     on_host: bool
+    fresh: FreshGradients | None = None  # of a loop of one's own
     features_width: int = 0  # of items, where features stand in for a table
     overhead: int = 0
     evaluation_block_bytes: int = BLOCK_BYTES
@@ -121,7 +134,7 @@ class RunMemory:
     @classmethod
     def of_model(
         cls,
-        model: SequenceModel,
+        model: nn.Module,
         config: RunConfig,
         *,
         lengths: NDArray[np.int64],
@@ -129,16 +142,18 @@ class RunMemory:
         overhead: int = 0,
         evaluation_block_bytes: int = BLOCK_BYTES,
     ) -> Self:
-        """Do as `dry_run` does with a model of your own, on the processor; `config` tells all but the model.
+        """Do as `dry_run` does with a model of your own, trained in a loop of your own.
 
-        The model takes small steps as it is, without its weights being changed, so its table's gradient is
-        made; gradients that it holds are dropped.
+        Each step of that loop reads a whole padded batch, asks the objective for one loss and goes back once,
+        and torch's optimiser, which `config` names with all else but the model, makes the update. The model
+        takes small steps as it is, without its weights being changed; gradients that it holds are dropped.
         """
-        tables = item_tables(model)
-        sparse = is_sparse(config, with_features=not tables)
+        if config.optimizer.table_updates == "row-sparse":
+            raise ArgumentError("table_updates is row-sparse, which is for our own loop; pass dense or auto.")
+        model = fill_in(model, num_items=None, max_length=config.model.max_length)
         modes = [(part, part.training) for part in model.modules()]
-        stand = stand_for(model, config, sparse=sparse)
-        count, dim = model.num_items, model.item_vectors(torch.zeros(1, dtype=torch.int64)).shape[-1]
+        stand = own_stand(model, config)
+        count, dim = model.num_items, width_of(model)
 
         def setting(asked: Asked) -> tuple[Stand, Objective]:
             return stand, objective_for(asked, config, model)
@@ -146,15 +161,22 @@ class RunMemory:
         try:
             view = scoring_view(model, config.objective)
             evaluation = find_evaluation_laws([(view, count)], max_length=model.max_length)
-            probe = _Probe(model, count, dim, model.max_length, len(tables) < 2, fixed_items=count)
-            found = cls._find(config, probe, setting, evaluation, count, lengths, device_type, sparse=sparse)
+            probe = _Probe(model, count, dim, model.max_length, tied=True, fixed_items=count)
+            found = cls._find(config, probe, setting, evaluation, count, lengths, device_type, sparse=False)
         finally:
             for part, mode in modes:
                 part.training = mode
-                if isinstance(part, ItemTable):
-                    part.gradients = None
             model.zero_grad()
-        return replace(found, overhead=overhead, evaluation_block_bytes=evaluation_block_bytes)
+        make = optimizer_maker(config.optimizer, "dense", fused=False)
+        fixed, fresh = count_own(model, make, at_once=device_type != "cpu")
+        return replace(
+            found,
+            fixed=fixed,
+            fresh=fresh,
+            whole=True,
+            overhead=overhead,
+            evaluation_block_bytes=evaluation_block_bytes,
+        )
 
     @classmethod
     def _find(
@@ -283,8 +305,12 @@ class RunMemory:
         split |= {"weights": weights, "gradients": gradients + rows, "optimizer_state": state}
         worst = int(self._part_bytes(shapes, negatives).argmax())
         features = self.features.of_part(shapes.parts[worst], negatives)
+        fresh = 0.0 if self.fresh is None else float(self.fresh.gradients)
         for name, size in zip(STAGES, self.laws.part.kinds_at_peak(features), strict=True):
-            split[_KIND_OF[name]] += float(size)
+            gradients = min(fresh, float(size)) if name in _BACKWARD else 0.0
+            fresh -= gradients
+            split["gradients"] += gradients
+            split[_KIND_OF[name]] += float(size) - gradients
         return split
 
     def _fixed_bytes(self) -> tuple[float, float, float]:
@@ -312,17 +338,20 @@ class RunMemory:
         return self.overhead + _WINDOW_BYTES * len(self.windows) + mapped
 
     def _holes(self, shapes: Shapes, micro_batches: int | None) -> float:
-        """Return what the heap holds besides tensors, where a step is cut for the cache.
+        """Return what the heap holds besides tensors, where a step is cut for the cache or one's own.
 
         Such parts have from 512 to 2,048 positions, so many of their tensors lie below `LARGE_BYTES` and
         share a heap. Parts of other widths leave holes there that the next ones do not fill: from about the
         activations of one part, where there are few, to `_MOST_HOLES` of it with `_MANY_PARTS`.
         """
-        if micro_batches is not None or self.whole or not self.on_host:
+        own_loop = self.fresh is not None
+        if not self.on_host or (not own_loop and (micro_batches is not None or self.whole)):
             return 0.0
         features = self.features.of_part(shapes.parts, np.zeros(len(shapes.parts)))
         kinds = [place for place, name in enumerate(STAGES) if _KIND_OF[name] == "encoder"]
         encoder = (features @ self.laws.part.coefficients[:, kinds].sum(1).T).max(1)
+        if own_loop:
+            return _OWN_HOLES * float(encoder.max())
         tensor = 4 * self.features.dim * np.maximum(shapes.parts[:, 1], 1)
         in_heap = float((encoder * np.minimum(1, LARGE_BYTES / tensor)).max())
         share = min(1.0, float(shapes.batch[3]) / (CPU_POSITIONS * _MANY_PARTS))
@@ -342,7 +371,8 @@ class RunMemory:
         """Return the row-sparse sums, what their growth needs in the first step, and what updates need."""
         nothing = np.zeros(np.shape(num_negatives))
         if self.updates is None:
-            return nothing, nothing, nothing
+            update = 0 if self.fresh is None else self.fresh.gradients + self.fresh.update
+            return nothing, nothing, nothing + update
         num_items = self.features.num_items
         read = min(num_items, shapes.batch[3] + shapes.batch[0])
         drawn = self.features.distinct(self.features.slots(shapes.batch, num_negatives))

@@ -32,6 +32,12 @@ def stand_for(model: SequenceModel, config: RunConfig, *, sparse: bool) -> Stand
     return Stand(model, gather_in_place(model, sparse=sparse), last_only, _autocast(config))
 
 
+def own_stand(model: SequenceModel, config: RunConfig) -> Stand:
+    """Return a model of one's own to rehearse a loop of one's own with."""
+    last_only = config.training.targets == "last"
+    return Stand(model, [], last_only, _autocast(config), own_loop=True)
+
+
 def objective_for(asked: Asked, config: RunConfig, model: SequenceModel) -> Objective:
     """Return the objective of a rehearsal."""
     settings = replace(config.objective, num_negatives=asked.num_negatives)
@@ -75,7 +81,9 @@ def frequencies_of(config: RunConfig, train_counts: NDArray[np.int64] | None) ->
     return None if log_q is None else Frequencies.by_weight(log_q.double().exp().numpy())
 
 
-def optimizer_maker(optimizer: OptimizerConfig, updates: str) -> Callable[..., list[Optimizer]]:
+def optimizer_maker(
+    optimizer: OptimizerConfig, updates: str, *, fused: bool = True
+) -> Callable[..., list[Optimizer]]:
     """Return what makes the optimisers of a run."""
 
     def make(parameters: list[nn.Parameter], tables: list[nn.Parameter]) -> list[Optimizer]:
@@ -88,6 +96,7 @@ def optimizer_maker(optimizer: OptimizerConfig, updates: str) -> Callable[..., l
             momentum=optimizer.momentum,
             betas=(optimizer.beta1, optimizer.beta2),
             weight_decay=optimizer.weight_decay,
+            fused=fused,
         )
 
     return make

@@ -9,6 +9,7 @@ from budgetrec.memory.distinct import Frequencies, expected_distinct
 from budgetrec.objectives.blocks import block_steps, logits_at_once
 
 Floats = NDArray[np.float64]
+SLOTS, BLOCKS = 5, (7, 8, 9, 10)  # places of features of a part whose negatives are drawn
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ class Features:
                 "target": (targets, np.ones_like(targets)),
             }[self.sharing]
             columns[-1] = self.distinct(targets + slots) if distinct is None else distinct
-            columns.extend(_block(groups, size, num_negatives, self.dim, self.block_bytes))
+            first = _block(groups, size, num_negatives, self.dim, self.block_bytes)
+            rest = (np.maximum(slots, first[0]) - first[0], np.maximum(logits, first[1]) - first[1])
+            columns.extend((*first, *np.minimum(first, rest)))  # a block outlives the next one's begin
         return np.stack(columns, -1)
 
     def _scored(self, targets: Floats) -> Floats:
@@ -77,7 +80,7 @@ class Features:
 def _block(
     groups: Floats, size: Floats, num_negatives: Floats, dim: int, block_bytes: int
 ) -> tuple[Floats, Floats]:
-    """Return the negatives and logits of one block."""
+    """Return the negatives and logits of the first block."""
     num_negatives = np.maximum(num_negatives, 1)
     group_step, column_step = block_steps(size, dim, num_negatives, 4, block_bytes)
     block_groups = np.minimum(groups, group_step)

@@ -49,7 +49,11 @@ class Inputs:
 
 
 class SequenceModel(nn.Module, ABC):
-    """A model of right-padded sequences of item ids. Padding must not change any result."""
+    """A model of right-padded sequences of item ids. Padding must not change any result.
+
+    `num_items` and `max_length`, how many positions it reads at most, are filled in from the dataset and the
+    settings where a model of your own leaves them out.
+    """
 
     num_items: int
     max_length: int

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 # Below this many targets in a block of torch's, products with the whole table are slow.
-_FEWEST_TARGETS = 64
+FEWEST_TARGETS = 64
 TILE_TARGETS = 1024
 
 
@@ -29,7 +29,7 @@ def block_steps(
 
 def in_tiles(num_items: int, element_size: int, block_bytes: int) -> bool:
     """Say whether lean mode cuts the items too, as a block against all of them would hold few targets."""
-    return block_bytes // (num_items * element_size) < _FEWEST_TARGETS
+    return block_bytes // (num_items * element_size) < FEWEST_TARGETS
 
 
 def tile_items(block_bytes: int) -> int:

@@ -248,10 +248,28 @@ class BinaryCrossEntropy(SampledObjective):
 
 
 class _Undrawn(nn.Module):
-    """An objective over the whole table, for which nothing is drawn beforehand."""
+    """An objective over the whole table, for which nothing is drawn beforehand.
+
+    `num_items` is needed only where the table is given as a function from ids to vectors.
+    """
 
     separable = True
     whole_table = True
+
+    def __init__(self, num_items: int | None) -> None:
+        super().__init__()
+        self.num_items = num_items
+
+    def _table(self, table: Table, device: torch.device) -> Tensor:
+        """Return the vectors of all items."""
+        if isinstance(table, Tensor):
+            return table
+        if self.num_items is None:
+            raise ArgumentError(
+                f"the table is a function, and {type(self).__name__} scores every item; pass it num_items, "
+                "or the vectors of all items."
+            )
+        return table(torch.arange(self.num_items, device=device))
 
     def draw(self, targets: Tensor, mask: Tensor, generator: torch.Generator) -> None:
         """Draw nothing."""
@@ -267,8 +285,9 @@ class FullSoftmax(_Undrawn):
         cosine: bool = False,
         lean: bool = True,
         block_bytes: int | None = None,
+        num_items: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(num_items)
         self.temperature = temperature
         self.cosine = cosine
         self.lean = lean
@@ -278,7 +297,7 @@ class FullSoftmax(_Undrawn):
         self,
         hidden: Tensor,
         targets: Tensor,
-        table: Tensor,
+        table: Table,
         *,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
@@ -287,7 +306,7 @@ class FullSoftmax(_Undrawn):
         return full_softmax(
             hidden,
             targets,
-            table,
+            self._table(table, hidden.device),
             mask,
             temperature=self.temperature,
             cosine=self.cosine,
@@ -313,8 +332,9 @@ class ScalableCrossEntropy(_Undrawn):
         *,
         mix: bool = False,
         lean: bool = False,
+        num_items: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(num_items)
         self.sizes = {
             "num_buckets": num_buckets,
             "bucket_targets": bucket_targets,
@@ -327,14 +347,21 @@ class ScalableCrossEntropy(_Undrawn):
         self,
         hidden: Tensor,
         targets: Tensor,
-        table: Tensor,
+        table: Table,
         *,
         generator: torch.Generator,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
         return scalable_cross_entropy(
-            hidden, targets, table, mask, generator=generator, mix=self.mix, lean=self.lean, **self.sizes
+            hidden,
+            targets,
+            self._table(table, hidden.device),
+            mask,
+            generator=generator,
+            mix=self.mix,
+            lean=self.lean,
+            **self.sizes,
         )
 
     def num_logits(self, num_targets: int, num_items: int) -> int:
@@ -349,9 +376,15 @@ class ReducedCrossEntropy(_Undrawn):
     separable = False  # chunks are cut from the targets of the whole batch
 
     def __init__(
-        self, num_chunks: int, *, num_neighbors: int = 1, num_rounds: int = 1, lean: bool = False
+        self,
+        num_chunks: int,
+        *,
+        num_neighbors: int = 1,
+        num_rounds: int = 1,
+        lean: bool = False,
+        num_items: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(num_items)
         self.num_chunks = num_chunks
         self.num_neighbors = num_neighbors
         self.num_rounds = num_rounds
@@ -361,7 +394,7 @@ class ReducedCrossEntropy(_Undrawn):
         self,
         hidden: Tensor,
         targets: Tensor,
-        table: Tensor,
+        table: Table,
         *,
         generator: torch.Generator,
         mask: Tensor | None = None,
@@ -370,7 +403,7 @@ class ReducedCrossEntropy(_Undrawn):
         return reduced_cross_entropy(
             hidden,
             targets,
-            table,
+            self._table(table, hidden.device),
             mask,
             generator=generator,
             num_chunks=self.num_chunks,

@@ -74,6 +74,7 @@ def _full_softmax(parts: ObjectiveParts) -> "FullSoftmax":
         cosine=options.cosine,
         lean=parts.lean,
         block_bytes=parts.block_bytes,
+        num_items=parts.num_items,
     )
 
 
@@ -88,7 +89,11 @@ def _scalable(parts: ObjectiveParts) -> "ScalableCrossEntropy":
 
     options = BucketOptions.of(parts.options)
     return ScalableCrossEntropy(
-        options.num_buckets, options.bucket_targets, options.bucket_items, lean=parts.lean
+        options.num_buckets,
+        options.bucket_targets,
+        options.bucket_items,
+        lean=parts.lean,
+        num_items=parts.num_items,
     )
 
 
@@ -100,7 +105,8 @@ def _bucket_floor(options: Options) -> StepFloor:
 def _reduced(parts: ObjectiveParts) -> "ReducedCrossEntropy":
     from budgetrec.objectives.modules import ReducedCrossEntropy
 
-    return ReducedCrossEntropy(ChunkOptions.of(parts.options).num_buckets, lean=parts.lean)
+    chunks = ChunkOptions.of(parts.options).num_buckets
+    return ReducedCrossEntropy(chunks, lean=parts.lean, num_items=parts.num_items)
 
 
 def _chunk_floor(options: Options) -> StepFloor:

@@ -34,6 +34,7 @@ def make_optimizers(
     betas: tuple[float, float] = (0.9, 0.98),
     epsilon: float = 1e-8,
     weight_decay: float = 0.0,
+    fused: bool = True,
 ) -> list[Optimizer]:
     """Build one optimiser for everything, or one for the parameters and a row-sparse one for the tables.
 
@@ -43,7 +44,8 @@ def make_optimizers(
 
     "momentum" is "sgd" with `momentum`. `betas` apply to Adam and AdamW, `epsilon` also to Adagrad. Weight
     decay is added to the gradient, or decoupled for "adamw". It applies to all parameters, including norms
-    and biases.
+    and biases. With `fused`, dense parameters get torch's fused kernels where there are some; without, what
+    torch does if it is not told.
 
     >>> weight, table = nn.Linear(2, 2).weight, nn.Embedding(9, 2, sparse=True).weight
     >>> words = {"optimizer": "adam", "table_updates": "row-sparse"}
@@ -70,8 +72,8 @@ def make_optimizers(
     if dense:
         # On a CPU, fused kernels take a third of the time of torch's default for Adam and Adagrad, and the
         # same time for SGD.
-        fused = True if all(supports_fused(parameter) for parameter in dense) else None
-        shared: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay, "fused": fused}
+        kernels = True if fused and all(supports_fused(parameter) for parameter in dense) else None
+        shared: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay, "fused": kernels}
         if optimizer in ("sgd", "momentum"):
             built.append(_sgd(dense, velocity, shared))
         elif optimizer == "adagrad":

@@ -1,5 +1,6 @@
 """From a request and measurements to a plan: search, choose, say why."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,9 @@ from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.request import Request
 from budgetrec.planner.search import Choice, Search, count_groups
 from budgetrec.planner.seconds import seconds_row
-from budgetrec.settings.sections import RunConfig
 
 _MODEL = ("model", "dim", "num_blocks", "num_heads", "max_length", "tied")
+_OF_OWN = ("dim", "max_length", "optimizer", "precision", "targets", "windows")
 _GIVEN = (*_MODEL, "optimizer", "precision", "targets", "windows")
 
 
@@ -88,8 +89,9 @@ def _record(
     n, k = allocation.batch_size, allocation.num_negatives
     parts = measured.memory[allocation.family].parts(n, k, allocation.micro_batches)
     noise = search.noise(allocation, float(n), float(k))
-    fixed = request.options.fixed
-    because = give_reasons(search, chosen, ranked, set(fixed))
+    because = give_reasons(search, chosen, ranked, request.fixed)
+    if request.own_model is not None:
+        because["micro_batches"] = f"a loop of your own gives {request.own_model} whole batches."
     if request.options.rule == "paper":
         because["batch_size"] = because["num_negatives"] = (
             f"{n:,}: the paper's n = k, the largest that fits with one set of negatives for the batch."
@@ -112,15 +114,21 @@ def _record(
         because=because,
         assumptions={**measured.noise.assumptions, **measured.told},
         candidates=runner_ups(search, chosen, ranked),
-        fixed=tuple(sorted(fixed)),
-        made_for=made_for(request.config, allocation),
+        fixed=tuple(sorted(request.fixed)),
+        made_for=made_for(request, allocation),
         overhead_bytes=measured.counter.overhead,
         seconds_model=tuple(seconds_row(family, each) for family, each in measured.seconds.items()),
         noise_model=noise_record(measured.noise.constants),
     )
 
 
-def made_for(config: RunConfig, allocation: Allocation) -> dict[str, Value]:
+def made_for(request: Request, allocation: Allocation) -> dict[str, Value]:
     """Return what a plan takes as it is, and what its bytes and its noise hold for."""
+    config = request.config
+    if request.own_model is not None:  # a loop of one's own has no other settings
+        chosen = {item.name for item in dataclasses.fields(Allocation)}
+        names = [item.name for item in dataclasses.fields(config.objective) if item.name not in chosen]
+        own = {name: config[name] for name in (*_OF_OWN, *names)}
+        return {**own, "model": request.own_model}
     found = {name: config[name] for name in (*_GIVEN, *(("sampler",) if allocation.draws else ()))}
     return {**found, "hidden_dim": config.model.hidden_dim or config.model.dim}

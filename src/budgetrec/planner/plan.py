@@ -5,15 +5,22 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import tomli_w
 
 from budgetrec.allocation import Allocation
+from budgetrec.data.store import Dataset
 from budgetrec.errors import PlanError
 from budgetrec.files import write_whole
+from budgetrec.models.registry import MODELS
 from budgetrec.options import Value, has_type
 from budgetrec.settings.sections import RunConfig, read_toml
+
+if TYPE_CHECKING:
+    from budgetrec.models.contract import SequenceModel
+    from budgetrec.objectives.contract import Objective
+    from budgetrec.planner.own_loop import PlannedBatches
 
 PARTS = ("weights", "gradients", "optimizer_state", "encoder", "rows", "logits", "workspace")
 NOISE = ("example", "shared_class", "target_class", "bias")
@@ -42,7 +49,8 @@ class Plan:
     `num_groups` counts the independent sets of negatives of a step, `num_targets` its targets. `noise` is the
     squared error of a step's gradient by where it comes from, `gradient` the squared norm of the gradient
     itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
-    holds the other settings on which the bytes depend, such as `dim` and `max_length`.
+    holds the other settings on which the bytes depend, such as `dim` and `max_length`; its "model" is the
+    class of a model of your own, for which `batches`, `objective` and `validate` serve a loop of your own.
     `seconds_model` holds what steps of each family were measured to cost, `noise_model` the constants of the
     noise law and `overhead_bytes` what the process needs besides tensors, so that one can plan anew without
     measuring them again.
@@ -80,8 +88,41 @@ class Plan:
         """The settings of a run that follows the plan, by name."""
         return {**self.made_for, **self.allocation.settings}
 
+    @property
+    def own_model(self) -> str | None:
+        """The class of the model that the plan is for, if that is one of your own."""
+        name = self.made_for.get("model")
+        return None if name is None or name in MODELS else str(name)
+
+    def batches(self, dataset: Dataset) -> "PlannedBatches":
+        """Return the training part in batches of the planned size, for a loop of your own.
+
+        From here on the process hands freed tensors back to the system at once, as training by us does.
+        """
+        from budgetrec.planner.own_loop import own_batches
+
+        return own_batches(self, dataset)
+
+    def objective(self, dataset: Dataset) -> "Objective":
+        """Return the planned objective, which takes hidden states, targets, `model.item_vectors` and mask."""
+        from budgetrec.planner.own_loop import own_objective
+
+        return own_objective(self, dataset)
+
+    def validate(self, model: "SequenceModel", dataset: Dataset) -> dict[str, float]:
+        """Return `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` of a model of your own, within the bytes."""
+        from budgetrec.planner.own_loop import own_validation
+
+        return own_validation(self, model, dataset)
+
     def configure(self, config: RunConfig) -> RunConfig:
         """Return the settings of a run that follows the plan; what the plan leaves open is as in `config`."""
+        if self.own_model is not None:
+            raise PlanError(
+                f"the plan is for {self.own_model}, a model of your own, which budgetrec does not train; "
+                "take plan.batches and plan.objective into your own loop, or plan for one of "
+                f"{', '.join(MODELS)}."
+            )
         return config.replaced({"memory": str(self.budget_bytes), **self.settings})
 
     def to_dict(self) -> dict[str, object]:

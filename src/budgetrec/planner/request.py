@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Self
 
 from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError
@@ -57,11 +58,40 @@ class PlanOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Settings, bytes and what is wanted from them; `config` holds what is fixed, too."""
+    """Settings, bytes and what is wanted from them; `config` holds what is fixed, too.
+
+    `own_model` names the class of a model of one's own, trained in a loop of one's own.
+    """
 
     config: RunConfig
     budget_bytes: int
     options: PlanOptions = PlanOptions()
+    own_model: str | None = None
+
+    def for_own_model(self, name: str, *, dim: int, max_length: int) -> Self:
+        """Return the same for a model of one's own: its loop takes batches whole, and updates with torch."""
+        wanted = self.options
+        if wanted.micro_batches not in (None, 1) or wanted.table_updates == "row-sparse":
+            raise ArgumentError(
+                "a model of your own is trained in a loop of your own, without micro-batches and row-sparse "
+                "updates; leave them out."
+            )
+        sampler = self.config.objective.sampler_specification
+        if sampler is not None and sampler.adaptive:
+            raise ArgumentError(
+                f"the sampler {sampler.name} follows the model as it trains, which a loop of your own does "
+                "not tell it; choose another sampler."
+            )
+        implied: dict[str, Value] = {"micro_batches": 1, "table_updates": "dense"}
+        config = self.config.replaced({**implied, "dim": dim, "max_length": max_length})
+        options = dataclasses.replace(wanted, micro_batches=1, table_updates="dense")
+        return dataclasses.replace(self, config=config, options=options, own_model=name)
+
+    @property
+    def fixed(self) -> set[str]:
+        """What a person has decided of the allocation."""
+        implied = {"micro_batches", "table_updates"} if self.own_model else set()
+        return set(self.options.fixed) - implied
 
     @property
     def limit(self) -> float:

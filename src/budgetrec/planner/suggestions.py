@@ -59,6 +59,7 @@ def nothing_fits(
     fitting = sum(needed <= limit for needed, _ in ways)
     told = "; ".join(f"{words} ({format_bytes(needed)})" for needed, words in ways[:_ENOUGH])
     would = "These would fit" if fitting == _ENOUGH else f"Of these {fitting or 'none'} would fit"
+    would = f"{would}: {told}. " if told else ""
     margin = "" if limit == budget else f" ({format_bytes(limit)} with the safety margin)"
     step = f"a step of {batch_size:,} x {num_negatives:,}"
     if batch_size == num_negatives == 1:
@@ -66,8 +67,7 @@ def nothing_fits(
     return PlanError(
         f"nothing fits in {format_bytes(budget)}{margin}: {step} takes {format_bytes(total)}: "
         f"{takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
-        f"{config.optimizer.optimizer}). {would}: {told}. As it is, "
-        f"{enough // 2**20}MiB would do."
+        f"{config.optimizer.optimizer}). {would}As it is, {enough // 2**20}MiB would do."
     )
 
 

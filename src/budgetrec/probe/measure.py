@@ -13,6 +13,7 @@ from torch import Tensor
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.models.contract import SequenceModel
+from budgetrec.models.own_model import fill_in
 from budgetrec.probe.catalogue import Catalogue
 from budgetrec.probe.check import Check, Simulation, check_law, correct_curves
 from budgetrec.probe.example import ExampleNoise, measure_example, num_example_targets
@@ -122,6 +123,7 @@ def measure_noise(
     include the sampling error. The model is probed in evaluation mode and then returned to its mode. All
     randomness comes from `generator`, on the CPU. `report` is called with the name of each stage.
     """
+    model = fill_in(model, num_items=dataset.num_items, max_length=max_length)
     if model.num_items != dataset.num_items:
         raise ArgumentError(
             f"the model has {model.num_items:,} items and the dataset has {dataset.num_items:,}; "

@@ -129,6 +129,35 @@ def accumulate_gradients(
     return StepSums(float(loss), num_targets, objective.num_logits(num_targets, model.num_items), len(parts))
 
 
+def whole_gradient(
+    model: SequenceModel,
+    objective: Objective,
+    batch: Batch,
+    *,
+    last_only: bool,
+    generator: torch.Generator,
+    backward: Callable[[Tensor], object],
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    forward: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> StepSums:
+    """Add the gradient of a batch as a loop of one's own takes it: padded, whole, with torch's gradients."""
+    inputs = model.training_inputs(batch, generator, last_only=last_only)
+    with autocast():
+        hidden = (model if forward is None else forward)(inputs.ids, inputs.mask)
+        drawn = objective.draw(inputs.targets, inputs.target_mask, generator)
+        loss = objective(
+            inputs.states(hidden),
+            inputs.targets,
+            model.item_vectors,
+            mask=inputs.target_mask,
+            generator=generator,
+            **({} if drawn is None else {"negatives": drawn.negatives}),
+        )
+    backward(loss)
+    num_targets = int(inputs.target_mask.sum())
+    return StepSums(float(loss.detach()), num_targets, objective.num_logits(num_targets, model.num_items), 1)
+
+
 def _parts(objective: Objective, inputs: Inputs, micro_batches: int | None) -> list[slice]:
     lengths = inputs.mask.sum(1)
     if not objective.separable and micro_batches not in (None, 1):

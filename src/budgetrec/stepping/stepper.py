@@ -7,6 +7,7 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,13 @@ from budgetrec.samplers.target_counts import count_targets
 from budgetrec.settings.build import build_model, build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig, TrainingConfig, check_table_updates
 from budgetrec.stepping.device import training_device
-from budgetrec.stepping.gradients import StepSums, accumulate_gradients, clip_gradients, gather_in_place
+from budgetrec.stepping.gradients import (
+    StepSums,
+    accumulate_gradients,
+    clip_gradients,
+    gather_in_place,
+    whole_gradient,
+)
 
 _COUNTED_TARGETS, _COUNTED_EPOCHS = 2**20, 32  # small data is counted over several epochs
 
@@ -35,8 +42,9 @@ _COUNTED_TARGETS, _COUNTED_EPOCHS = 2**20, 32  # small data is counted over seve
 class Stepper:
     """Takes steps; what it is made of can be looked at, and parts of it changed between steps.
 
-    `model` stands in for the one that the settings name. `micro_batches` is what a step is cut into; None
-    leaves that to what is fastest.
+    `micro_batches` is what a step is cut into; None leaves that to what is fastest. `model`, if given, stands
+    in for the one that the settings name, and steps are those of a loop of one's own: nothing is cut, and
+    gradients and optimisers are torch's own.
     """
 
     def __init__(
@@ -54,6 +62,7 @@ class Stepper:
         self.fabric = _make_fabric(training)
         self.device = self.fabric.device
         self.generators = _make_generators(training.seed, self.device)
+        self.own_loop = model is not None
         if model is None:
             model = build_model(
                 config.model, dataset.num_items, features=features, generator=self.generators["weights"]
@@ -70,7 +79,8 @@ class Stepper:
             has_features=features is not None,
         )
         self._set_objective()
-        self.row_gradients = gather_in_place(self.model, sparse=self.table_updates == "row-sparse")
+        sparse = self.table_updates == "row-sparse"
+        self.row_gradients = [] if self.own_loop else gather_in_place(self.model, sparse=sparse)
         self.names = {parameter: name for name, parameter in self.model.named_parameters()}
         optimizer = config.optimizer
         self.optimizers = make_optimizers(
@@ -82,6 +92,7 @@ class Stepper:
             momentum=optimizer.momentum,
             betas=(optimizer.beta1, optimizer.beta2),
             weight_decay=optimizer.weight_decay,
+            fused=not self.own_loop,
         )
         self.forward = torch.compile(self.model, dynamic=True) if training.compile else None
         self.micro_batches = training.micro_batches
@@ -162,7 +173,7 @@ class Stepper:
     def split(self, batch_size: int) -> bool:
         """Cut steps into twice as many parts from now on, if that can be: same step, less memory."""
         parts = max(self.micro_batches or 1, self.num_parts)
-        if not self.objective.separable or parts >= batch_size:
+        if self.own_loop or not self.objective.separable or parts >= batch_size:
             return False
         self.micro_batches = min(2 * parts, batch_size)
         return True
@@ -173,11 +184,13 @@ class Stepper:
             optimizer.zero_grad()
         for gradients in self.row_gradients:
             gradients.begin()
-        sums = accumulate_gradients(
+        add = whole_gradient
+        if not self.own_loop:
+            add = partial(accumulate_gradients, micro_batches=self.micro_batches)
+        sums = add(
             self.model,
             self.objective,
             Batch(*(self.fabric.to_device(part) for part in (batch.ids, batch.targets, batch.mask))),
-            micro_batches=self.micro_batches,
             last_only=self.config.training.targets == "last",
             generator=self.generators["negatives"],
             backward=self.fabric.backward,
