@@ -127,8 +127,9 @@ def cap_memory(scene: Scene, identity: str) -> Trial:
     if hangs_in_polars or (by_library and ended.code is not None and ended.code < 0):
         trial = _judged(scene, job, identity, 1)
         return Trial(identity, 1, trial.faults, {f"{'hung' if hangs_in_polars else 'ended'} in a library": 1})
-    if by_library and ended.code == 2:  # what is ours to write is the sentence at the end
-        ended = replace(ended, told=ended.told.splitlines()[-1])
+    if by_library and ended.code == 2:  # what is ours to write is the sentence, whatever a library adds
+        ours = [line for line in ended.told.splitlines() if line.startswith("budgetrec: ")]
+        ended = replace(ended, told="\n".join(ours))
     return _refused(scene, job, identity, ended)
 
 
