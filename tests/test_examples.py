@@ -66,7 +66,7 @@ def test_pages_show_the_example_as_it_runs():
 )
 def test_a_loop_of_ones_own_stays_inside_the_plans_bytes(way, tmp_path):
     """With all of 112 MiB asked for, the example takes them to within 10% of the prediction, and no more."""
-    dataset = prepared(tmp_path, num_users=900, num_items=8000, num_rows=36_000)
+    dataset = prepared(tmp_path, num_users=500, num_items=4000, num_rows=40_000)
     torch.manual_seed(0)
     options = budgetrec.PlanOptions(goal="noise", warm_up=0.1, **way)
     plan = budgetrec.plan(dataset, memory=BUDGET, model=own_class()(dataset.num_items), options=options)
