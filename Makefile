@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-field
+.PHONY: help setup demo test test-browser lint clean bench-data bench-objectives bench-optimizers bench-train bench-memory bench-law bench-field torture
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -19,7 +19,7 @@ setup: .venv/ready ## create .venv with everything that is needed
 demo: .venv/ready ## the main job on 20,000 generated items within 128 MiB: prepare, plan, train, evaluate, report, recommend
 	$(BIN)/budgetrec data demo --output build/demo/raw --overwrite --users 4000 --items 20000
 	$(BIN)/budgetrec fit build/demo/raw/events.parquet --memory 128MiB --output build/demo/run --overwrite --dim 32 \
-		--max-length 50 --dropout 0.1 --learning-rate 0.01 --epochs 12 --warm-up 3 --threads 1
+		--max-length 50 --dropout 0.1 --learning-rate 0.01 --epochs 12 --threads 1
 	$(BIN)/budgetrec recommend build/demo/run --users user-0,user-1 --top 3
 
 lint: .venv/ready ## style, types, and which module may import which
@@ -57,6 +57,9 @@ bench-optimizers: .venv/ready ## row-sparse and dense updates of the item table,
 bench-memory: .venv/ready ## predicted and measured memory of 20 settings, and of planned runs, about 15 minutes
 	$(BIN)/python benchmarks/memory.py --record benchmarks/results/memory.md
 
+bench-law: .venv/ready ## the noise law against an independent simulation, about ten minutes
+	$(BIN)/python benchmarks/law.py --record benchmarks/results/law.md
+
 # Prepared datasets as NAME=FOLDER, and options of single ones; the second dataset is anything with short sequences.
 FIELD_DATA ?= MovieLens-1M=build/data/ml-1m Diginetica=build/data/diginetica
 FIELD_OPTIONS ?= --max-length Diginetica=50
@@ -84,6 +87,15 @@ PEER_PIP = .venv-$(1)/bin/pip install --quiet --disable-pip-version-check --cons
 
 bench-train: .venv/ready .venv-rectools/ready .venv-replay/ready ## epochs of SASRec against RecTools and RePlay
 	$(BIN)/python benchmarks/train.py --record benchmarks/results/train.md
+
+TORTURE_MINUTES ?= 90
+
+.venv/torture-ready: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torture]'
+	@touch $@
+
+torture: .venv/torture-ready ## kills, mutated inputs, full disks, little memory; goes on where it was interrupted
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --minutes $(TORTURE_MINUTES) --record benchmarks/results/torture.md
 
 clean: ## remove what the other commands made
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

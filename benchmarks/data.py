@@ -155,7 +155,7 @@ def measure_one(work: str, contender: str, folder: Path) -> None:
     begin = time.perf_counter()
     run()
     seconds = time.perf_counter() - begin
-    # VmHWM begins anew with the process; getrusage would inherit the peak of the one that started it.
+    # VmHWM starts again with the process; getrusage would inherit the peak of the one that started it.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     print(json.dumps({"seconds": seconds, "peak_mib": int(status["VmHWM"].split()[0]) / 1024}))
 

@@ -4,7 +4,7 @@
 of a study, one at a time and with one thread: three learning rates on seed 0, then two more seeds with the
 best of them. The field is the plan; the paper's (32, 512), (64, 256) and (128, 128) with one set of negatives
 for the batch; the largest batch that fits with one negative per target; and one sequence with the most
-negatives that fit. An interrupted comparison goes on where it was. `summarise` makes tables and a figure of
+negatives that fit. An interrupted comparison continues where it was. `summarise` makes tables and a figure of
 what has finished so far, and says what is missing.
 
 Evaluation does not count into the seconds of training. With several workers each is a process with one
@@ -88,7 +88,7 @@ def run(asked: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     cores = len(os.sched_getaffinity(0))
     if not 1 <= asked.workers <= cores:
-        raise SystemExit(f"--workers is {asked.workers}, and there are {cores} cores. Pass 1 to so many.")
+        raise SystemExit(f"--workers is {asked.workers}, and there are {cores} cores. Pass 1 to {cores}.")
     if os.getloadavg()[0] > 0.5:
         tell(f"the load is {os.getloadavg()[0]:.1f}: seconds are those of a busy machine")
     parse_bytes(asked.memory)
@@ -149,7 +149,7 @@ def main() -> int:
     """Run one of the two commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True)
-    runner = commands.add_parser("run", help="plan and train; goes on where it was")
+    runner = commands.add_parser("run", help="plan and train; continues where it stopped")
     runner.add_argument("--data", type=named(Path), action="append", required=True, metavar="NAME=DATASET")
     runner.add_argument("--memory", default="512MiB", help="what training may add to the process")
     runner.add_argument("--seconds", type=float, default=120.0, help="of training, a run")

@@ -26,10 +26,11 @@ from machine import describe_machine
 from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.memory import RunMemory, measure_overhead, peak_bytes, resident_bytes
-from budgetrec.planner.assumed import assumed_noise
-from budgetrec.planner.kinds import PLANNED
-from budgetrec.planner.making import Data, Planner, Request
-from budgetrec.planner.record import Plan
+from budgetrec.planner.bytes import ByteCounter, Data
+from budgetrec.planner.choosing import make_plan as choose
+from budgetrec.planner.measurements import Measurements, assume_for
+from budgetrec.planner.plan import Plan
+from budgetrec.planner.request import PLANNED, PlanOptions, Request
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training.loop import train
 
@@ -119,7 +120,7 @@ def make_config(setting: dict) -> RunConfig:
 
 
 def measure(setting: dict, folder: Path) -> int:
-    """Train in this process, and give by how much it grew."""
+    """Train in this process, and return by how much it grew."""
     device = torch.device("cpu")
     dataset = Dataset.open(folder / "dataset")
     width = setting.get("features")
@@ -158,20 +159,19 @@ def make_plan(setting: dict, dataset: Dataset, overhead: int, *, cut: bool) -> P
     if not cut:
         fixed.setdefault("micro_batches", 1)
     config = make_config({**setting, **fixed})
+    options = PlanOptions(goal="noise", **fixed)
     lengths = TrainingBatches(dataset, batch_size=1, max_length=config.model.max_length).lengths
     data = Data(num_items=dataset.num_items, lengths=lengths, features_width=setting.get("features"))
+    counter = ByteCounter(data=data, device_type="cpu", overhead=overhead)
 
-    def planner(budget: int) -> Planner:
-        request = Request(config=config, budget_bytes=budget, goal="noise", fixed=fixed)
-        return Planner(request, data, device_type="cpu", overhead=overhead)
+    def assumed(budget: int) -> tuple[Request, Measurements]:
+        request = Request(config=config, budget_bytes=budget, options=options)
+        return request, assume_for(request, counter, {})
 
-    (memory,) = planner(2**40).memory.values()
+    (memory,) = assumed(2**40)[1].memory.values()
     k = dataset.num_items if config.objective.objective == "full-softmax" else 1
     least = float(memory.total(1, k, fixed.get("micro_batches")))
-    made = planner(max(128, 16 * round(1.5 * least / MIB / 16)) * MIB)
-    made.assume_seconds()
-    constants, gradient = assumed_noise(dim=config.model.dim, mean_targets=data.mean_targets)
-    return made.plan(constants, gradient, {"noise": "assumed"}).plan
+    return choose(*assumed(max(128, 16 * round(1.5 * least / MIB / 16)) * MIB)).plan
 
 
 def run_plan(setting: dict, overhead: int, *, cut: bool) -> tuple[Plan, int, str]:
@@ -179,14 +179,14 @@ def run_plan(setting: dict, overhead: int, *, cut: bool) -> tuple[Plan, int, str
     dataset = make_dataset(setting["items"], setting["max_length"])
     plan = make_plan(setting, dataset, overhead, cut=cut)
     windows = len(TrainingBatches(dataset, batch_size=1, max_length=setting["max_length"]).lengths)
-    limits = ["n"] if plan.batch_size >= windows else []
-    limits += ["k"] if plan.num_negatives >= setting["items"] - 1 else []
+    limits = ["n"] if plan.allocation.batch_size >= windows else []
+    limits += ["k"] if plan.allocation.num_negatives >= setting["items"] - 1 else []
     planned = {**setting, **plan.settings, "memory": str(plan.budget_bytes), "steps": 2}
     return plan, measure_in_child(planned, dataset), " and ".join(limits)
 
 
 def measure_in_child(setting: dict, dataset: Dataset) -> int:
-    """Train in a process of its own, and give by how much it grew."""
+    """Train in a process of its own, and return by how much it grew."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "dataset").mkdir()
         dataset.save(Path(folder) / "dataset")
@@ -245,7 +245,8 @@ def planned_runs(places: list[int], overhead: int) -> str:
         free += [] if "n" in limits else [used]
         lines.append(
             f"| {setting['items']:,} | {setting['dim']} | {setting['max_length']} | {describe(setting)} | "
-            f"{plan.budget_bytes / MIB:,.0f} | {plan.batch_size:,} | {plan.num_negatives:,} | "
+            f"{plan.budget_bytes / MIB:,.0f} | {plan.allocation.batch_size:,} | "
+            f"{plan.allocation.num_negatives:,} | "
             f"{plan.predicted_bytes / MIB:,.0f} | {measured / MIB:,.0f} | {used:.0%} | "
             f"{'yes' if used <= 1 else 'no'} | {limits} |"
         )

@@ -43,7 +43,7 @@ def plain_per_target(hidden: Tensor, targets: Tensor, table: Tensor, negatives: 
 
 
 def make_step(case: str, num_negatives: int, size: int = TARGETS) -> Callable[[], None]:
-    """Build the inputs of a case and give back one forward and backward pass over them."""
+    """Build the inputs of a case and return one forward and backward pass over them."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(size, DIM, generator=generator).requires_grad_()
     table = (0.1 * torch.randn(ITEMS, DIM, generator=generator)).requires_grad_()

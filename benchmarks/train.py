@@ -144,7 +144,7 @@ def check_work(one: Contender, positions: pl.Series) -> None:
 
 
 def count_operations(positions: pl.Series) -> int:
-    """Count the floating-point operations of one epoch over sequences of so many valid positions."""
+    """Count the floating-point operations of one epoch over sequences of these numbers of positions."""
     linear = (
         BLOCKS * 2 * (4 * DIM * DIM + 2 * DIM * DIM)
     )  # query, key, value, output; feed-forward of width d

@@ -3,13 +3,12 @@
 import json
 import math
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from budgetrec.memory import measure_overhead
+from budgetrec.planner import measurements
 from tests.golden.losses import losses
 from tests.golden.make import (
     FOLLOWED,
@@ -90,7 +89,7 @@ def test_a_run_recommends_as_it_did(run, answered):
 
 
 def test_a_run_resumes_as_it_would_have(run, answered):
-    """From the checkpoint of 0.1 a run goes on to where 0.1 itself took it."""
+    """From the checkpoint of 0.1 a run continues to where 0.1 itself took it."""
     answered("train", DATASET, "--resume", run, "--steps", RESUMED_STEPS)
     assert not list(differences(last_row(run), VALUES["resumed"][run.name]))
 
@@ -107,11 +106,8 @@ def test_a_plan_is_followed_as_it_was(answered, tmp_path):
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_without_data_is_the_recorded_one(name, answered, monkeypatch):
     """The same bytes and catalogue give the same choice, with the same noise, seconds and bytes."""
-    stored = subprocess.CompletedProcess((), 0, str(OVERHEAD_BYTES), "")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: stored)  # instead of a child that is measured
-    measure_overhead.cache_clear()  # another test may have measured it
+    monkeypatch.setattr(measurements, "measure_overhead", lambda: OVERHEAD_BYTES)
     found = answered("plan", *PLANS[name].split())
-    measure_overhead.cache_clear()
     wanted = json.loads((GOLDEN / "plans.json").read_text())[name]
     assert not list(differences(found, wanted))
     assert all(found[part] for part in PROSE)

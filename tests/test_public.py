@@ -11,7 +11,6 @@ def test_public_names_are_pinned():
     assert sorted(budgetrec.__all__) == [
         "Allocation", "BudgetrecError", "Cleaning", "Columns", "Comparison", "Dataset", "Evaluation",
         "Fitted", "LeaveOneOut", "ModelConfig", "ObjectiveConfig", "OptimizerConfig", "Plan", "PlanOptions",
-        "Planned",
         "PrepareOptions", "Run", "RunConfig", "SampledSoftmax", "Temporal", "TemporalUsers",
         "TrainingBatches", "TrainingConfig", "Watcher", "__version__", "compare", "evaluate", "fit", "models",
         "plan", "prepare", "recommend", "resume", "samplers", "train",

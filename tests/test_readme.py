@@ -14,7 +14,7 @@ README = ROOT / "README.md"
 # Pages whose Python runs on what the README made.
 PAGES = [ROOT / "docs" / name for name in ("training.md", "planning.md", "evaluation.md")]
 # What makes planning short, and changes nothing that the README says.
-SMALL = ("--warm-up", "1", "--dim", "16", "--max-length", "20", "--sharing", "sequence", "--no-lean")
+SMALL = ("--warm-up-targets", "3000", "--dim", "16", "--max-length", "20", "--sharing", "batch", "--no-lean")
 QUICK = {"fit": (*SMALL, "--epochs", "2"), "plan": SMALL}
 
 
@@ -32,7 +32,7 @@ def first_words(text: str) -> set[str]:
 def events(monkeypatch, tmp_path):
     """Put a small file where the README's commands expect one."""
     monkeypatch.chdir(tmp_path)
-    planning = PlanOptions(warm_up=1, sharing="sequence", lean=False)
+    planning = PlanOptions(warm_up_targets=3000, sharing="sequence", lean=False)
     monkeypatch.setitem(fit.__kwdefaults__, "planning", planning)
     monkeypatch.setitem(plan.__kwdefaults__, "options", planning)
     truth = demo.make_truth(num_users=200, num_items=60, seed=0)

@@ -74,6 +74,17 @@ def test_users_are_named_as_the_source_names_them(runs):
         recommend(runs / "table", top=0)
 
 
+def test_no_users_get_no_lists(runs):
+    """An empty list of users gives the four columns and not one row; of histories likewise."""
+    everyone = recommend(runs / "table")
+    found = recommend(runs / "table", [])
+    assert found.height == 0
+    assert found.schema == everyone.schema
+    run = Run.open(runs / "table")
+    assert run.top_items([]).height == 0
+    assert run.top_items([]).schema == run.top_items([run.items["item"][:2].to_list()]).schema
+
+
 def test_an_item_that_nobody_trained_on_can_be_recommended(runs, tmp_path):
     """A new item with the features of a user's best item stands beside it in the list."""
     best = recommend(runs / "features", ["user-7"], top=1)["item"][0]
@@ -111,6 +122,28 @@ def test_the_module_does_not_hide_the_function():
     import budgetrec.recommending
 
     assert budgetrec.recommend is recommend
+
+
+def test_threads_and_device_are_those_asked_for(budgetrec, refused, runs):
+    """One thread is torch's one thread; a GPU that is not there is told; nonsense is refused."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        arguments = ("recommend", runs / "table", "--users", "user-7", "--json")
+        answer = budgetrec(*arguments, "--threads", 1, "--device", "cpu")
+        assert answer.code == 0, answer.err
+        assert torch.get_num_threads() == 1
+        assert "threads is 0" in refused(*arguments, "--threads", 0)
+        assert "device is 'tpu'" in refused(*arguments, "--device", "tpu")
+        if not torch.cuda.is_available():
+            for command in (
+                arguments,
+                ("evaluate", runs / "table"),
+                ("compare", runs / "table", runs / "features"),
+            ):
+                assert "torch sees no GPU here" in refused(*command, "--device", "cuda")
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_command_prints_and_writes(budgetrec, refused, runs, tmp_path):

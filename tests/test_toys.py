@@ -86,10 +86,10 @@ def test_toys_plan_train_resume_and_report(toys, tmp_path):
             "threads": 1,
         }
     )
-    wanted = PlanOptions(objective=HINGE.name, warm_up=0.3, batch_size=16)
+    wanted = PlanOptions(objective=HINGE.name, warm_up_targets=2000, batch_size=16)
     files = tmp_path / "events.parquet"
     whole = fit(files, tmp_path / "whole", memory="400MiB", config=config, planning=wanted)
-    plan = whole.planned.plan
+    plan = whole.plan
     assert plan.allocation.objective == HINGE.name
     assert "guide" in plan.assumptions["objective"]
     assert HINGE.name in whole.report.read_text("utf-8")

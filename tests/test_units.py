@@ -21,11 +21,11 @@ def test_usual_ways_to_write_bytes_are_read(text, count):
     ("text", "words"),
     [
         ("0", "too few to train anything"),
-        ("-1", "is no number of bytes"),
-        ("2 bananas", "is no number of bytes"),
+        ("-1", "is not a number of bytes"),
+        ("2 bananas", "is not a number of bytes"),
         ("1e30", "more memory than any machine has"),
-        ("", "is no number of bytes"),
-        ("1.2.3GiB", "is no number of bytes"),
+        ("", "is not a number of bytes"),
+        ("1.2.3GiB", "is not a number of bytes"),
     ],
 )
 def test_nonsense_gets_a_sentence(text, words):

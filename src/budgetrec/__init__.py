@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from budgetrec.evaluation.evaluate import Evaluation, evaluate
     from budgetrec.fitting import Fitted, fit
     from budgetrec.objectives.modules import SampledSoftmax
-    from budgetrec.planner.choosing import Planned
     from budgetrec.planner.following import resume, train
     from budgetrec.planner.plan import Plan
     from budgetrec.planner.planning import plan
@@ -55,7 +54,6 @@ __all__ = [
     "OptimizerConfig",
     "Plan",
     "PlanOptions",
-    "Planned",
     "PrepareOptions",
     "Run",
     "RunConfig",
@@ -92,7 +90,6 @@ _HOMES = {
     "OptimizerConfig": "budgetrec.settings.sections",
     "Plan": "budgetrec.planner.plan",
     "PlanOptions": "budgetrec.planner.request",
-    "Planned": "budgetrec.planner.choosing",
     "PrepareOptions": "budgetrec.data.prepare",
     "Run": "budgetrec.runs.run",
     "RunConfig": "budgetrec.settings.sections",

@@ -47,7 +47,7 @@ class Allocation:
 
     @property
     def family(self) -> Self:
-        """The same way to take a step, whatever n and k are and however a step is cut."""
+        """The same way to take a step, whatever n and k are and however the step is cut."""
         return dataclasses.replace(self, batch_size=1, num_negatives=1, micro_batches=None)
 
     def at(self, batch_size: int, num_negatives: int) -> Self:

@@ -9,11 +9,13 @@
     ├── DataError           a file, a column or a row that cannot be used
     ├── DownloadError       a known dataset that could not be fetched
     ├── PlanError           a budget that nothing fits, or a plan that cannot be made or read
-    └── TrainingError       a run that cannot start, go on or be opened
-        └── InterruptedRunError  a run that was asked to stop, and saved
+    └── TrainingError       a run that cannot start, continue or be opened
+        └── InterruptedRunError  work that was asked to stop
 
 Each message is one sentence, sometimes two: what is wrong, what was seen, what to do.
 """
+
+from typing import Self
 
 
 class BudgetrecError(Exception):
@@ -45,8 +47,16 @@ class PlanError(BudgetrecError):
 
 
 class TrainingError(BudgetrecError):
-    """A run that cannot start, go on or be opened."""
+    """A run that cannot start, continue or be opened."""
 
 
 class InterruptedRunError(TrainingError):
-    """A run that was asked to stop, and saved."""
+    """Work that was asked to stop; `happened` says what is kept, and `command` goes on with it."""
+
+    def __init__(self, happened: str, command: str) -> None:
+        super().__init__(f"{happened} Go on with: {command}")
+        self.happened, self.command = happened, command
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        """Let another process raise it again."""
+        return type(self), (self.happened, self.command)

@@ -5,7 +5,7 @@ from importlib import import_module
 
 
 def attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package whose names live in the modules that `homes` says."""
+    """Return the `__getattr__` of a package whose names live in the modules that `homes` names."""
 
     def find(name: str) -> object:
         if name not in homes:

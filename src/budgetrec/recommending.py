@@ -1,7 +1,7 @@
 """The best next items for the users of a run's dataset, from everything they have had."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,26 +25,31 @@ def recommend(
     users: Sequence[object] | None = None,
     *,
     top: int = 10,
-    keep_seen: bool = False,
+    keep_seen: bool | None = None,
     new_items: Path | str | None = None,
     dataset: Dataset | Path | str | None = None,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pl.DataFrame:
     """Return the `top` best items for each of the users (all, if none are named) with their scores.
 
     A row holds user, rank, item and score; ids are those of the source. The whole sequence of a user counts,
-    the validation and test items included. What a user has had is left out, unless `keep_seen`; where fewer
-    than `top` items are left, a user has fewer rows. Among equal scores the order means nothing. `new_items`
-    names a file with the features of items that the run was not trained on; a run with item features can
-    recommend them. `dataset` says where the data is now if it has moved.
+    the validation and test items included. What a user has had is left out, or not, as it was when the run
+    was validated; `keep_seen` overrules that. Where fewer than `top` items are left, a user has fewer rows.
+    Among equal scores the order means nothing. `new_items` names a file with the features of items that the
+    run was not trained on; a run with item features can recommend them. `dataset` says where the data is now
+    if it has moved. A run that is opened here computes on `device`, one of auto, cpu and cuda. `progress`
+    hears how many users are done.
     """
     if top < 1:
         raise ArgumentError(f"top is {top}. Pass at least 1.")
-    opened = run if isinstance(run, Run) else Run.open(run, dataset=dataset)
+    opened = run if isinstance(run, Run) else Run.open(run, dataset=dataset, device=device)
     data = opened.dataset
     rows = _rows_of(data, users)
     model, labels = (opened.model, data.item_labels) if new_items is None else _extended(opened, new_items)
     histories = Histories(data.items, data.offsets[rows], data.offsets[rows + 1])
-    best = top_items(model, histories, num_items=len(labels), top=top, keep_seen=keep_seen)
+    keep = opened.keep_seen if keep_seen is None else keep_seen
+    best = top_items(model, histories, num_items=len(labels), top=top, keep_seen=keep, progress=progress)
     who, place = np.nonzero(best.items >= 0)
     return pl.DataFrame(
         {
@@ -60,7 +65,7 @@ def _rows_of(dataset: Dataset, users: Sequence[object] | None) -> NDArray[np.int
     """Find users by what the source calls them."""
     if users is None:
         return np.arange(dataset.num_users)
-    wanted = pl.DataFrame({"user": [str(user) for user in users]})
+    wanted = pl.DataFrame({"user": [str(user) for user in users]}, schema={"user": pl.String})
     known = pl.DataFrame({"user": dataset.user_labels.cast(pl.String), "row": np.arange(dataset.num_users)})
     found = wanted.join(known, on="user", how="left", maintain_order="left")
     missing = found.filter(pl.col("row").is_null())["user"]

@@ -25,7 +25,7 @@ def parse_bytes(text: str | int) -> int:
     except (ValueError, KeyError, OverflowError):
         number = None
     if number is None:
-        raise ArgumentError(f"{str(text)!r} is no number of bytes. Pass one such as 512MiB, 2GiB or 1.5GB.")
+        raise ArgumentError(f"{str(text)!r} is not a number of bytes. Pass one such as 512MiB or 1.5GB.")
     if number < _LEAST:
         raise ArgumentError(
             f"{str(text)!r} is {number:,.0f} bytes, too few to train anything. Pass at least 1MiB."

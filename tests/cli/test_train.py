@@ -1,6 +1,7 @@
 """`budgetrec train`, `evaluate` and `compare` from the shell."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -27,6 +28,7 @@ def test_from_a_dataset_to_metrics(budgetrec, data, tmp_path):
     answer = budgetrec("train", data / "dataset", "-o", tmp_path / "run", *FLAGS, "--epochs", 2)
     assert answer.code == 0, answer.err
     assert "14 steps over 400 sequences (2.0 epochs)" in answer.out
+    assert re.search(r"sequences a second, training adds [\d.]+ \w+, process [\d.]+ [MG]iB\.", answer.out)
     assert f"Next: budgetrec evaluate {tmp_path / 'run'}" in answer.out
     assert answer.err.count("val loss") == 3
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
@@ -57,6 +59,34 @@ def test_a_run_goes_on_with_resume(budgetrec, data, tmp_path):
     answer = budgetrec("train", "--resume", tmp_path / "run", "--epochs", 2)
     assert answer.code == 0, answer.err
     assert pl.read_parquet(tmp_path / "run" / "metrics.parquet")["step"].to_list() == [0, 7, 14]
+
+
+def test_what_a_run_says_itself_may_be_said_again_on_resume(budgetrec, refused, data, tmp_path):
+    """The whole command line, its own file and 1024MiB for 1GiB are accepted, and the run goes on."""
+    run, features = tmp_path / "run", ("--item-features", data / "items.parquet")
+    line = ("train", data / "dataset", "-o", run, *FLAGS, "--threads", 1, *features)
+    assert budgetrec(*line, "--memory", "1GiB", "--epochs", 1).code == 0
+    again = (*line, "--memory", "1024MiB", "--config", run / "run.toml", "--resume", run)
+    answer = budgetrec(*again, "--epochs", 2)
+    assert answer.code == 0, answer.err
+    assert pl.read_parquet(run / "metrics.parquet")["step"].to_list() == [0, 7, 14]
+    (tmp_path / "other.toml").write_text("[model]\ndim = 8\n")
+    items = pl.read_parquet(data / "items.parquet")
+    mixed = pl.concat([items.select("item"), items.drop("item").reverse()], how="horizontal")
+    mixed.write_parquet(tmp_path / "mixed.parquet")
+    for arguments, sentence in (
+        (("--threads", 2), f"threads is 2, and {run} was trained with 1, which cannot change"),
+        (("--clip-norm", 1), f"clip_norm is 1.0, and {run} was trained with none"),
+        (("--memory", "2GiB"), f"memory is 2GiB, and {run} was trained with 1GiB"),
+        (("--config", tmp_path / "other.toml"), f"dim is 8, and {run} was trained with 16"),
+        (("--preset", "bert4rec-ml1m"), f"dim is 64, and {run} was trained with 16"),
+        (("--item-features", tmp_path / "mixed.parquet"), f"and {run} was trained with others"),
+        (
+            ("-o", tmp_path / "elsewhere"),
+            f"--output is {tmp_path / 'elsewhere'}, and the run to resume {run}",
+        ),
+    ):
+        assert sentence in refused("train", "--resume", run, *arguments), arguments
 
 
 def test_a_run_can_be_repeated_from_its_own_file(budgetrec, data, tmp_path):
@@ -135,7 +165,7 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--objective", "bce", "--cosine"),
-            "cosine means nothing to the objective bce",
+            "cosine has no effect on the objective bce",
         ),
         (("{data}/dataset", "-o", "{out}/run", "--item-features", "{data}/none.csv"), "does not exist"),
         (
@@ -144,16 +174,16 @@ def test_a_preset_and_a_flag(budgetrec, data, tmp_path):
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--mask-rate", "0.3"),
-            "mask_rate means nothing to the model sasrec",
+            "mask_rate has no effect on the model sasrec",
         ),
         (
             ("{data}/dataset", "-o", "{out}/run", "--objective", "full-softmax", "--num-negatives", "9"),
-            "num_negatives means nothing",
+            "num_negatives has no effect",
         ),
         (("{data}/dataset", "-o", "{out}/run", "--optimizer", "sgd", "--beta2", "0.9"), "adam or adamw"),
         (("--resume", "{out}/none"), "is not a run"),
-        (("--resume", "{out}/none", "--overwrite"), "--overwrite cannot be given with it"),
-        (("--resume", "{out}/none", "--preset", "sasrec-ml1m"), "--preset cannot be given with it"),
+        (("--resume", "{out}/none", "--overwrite"), "--overwrite would replace it"),
+        (("--resume", "{out}/none", "--preset", "sasrec-ml1m"), "is not a run"),
         (("{data}/dataset", "-o", "{out}/run", "--temperature", "inf"), "temperature is inf"),
         (("{data}/dataset", "-o", "{out}/run", "--correction", "banana"), "pass one of none, theorem"),
     ],

@@ -114,6 +114,12 @@ def test_broken_parquet(prepare_refused, tmp_path, content):
     assert "cannot be read as parquet" in prepare_refused(path)
 
 
+def test_a_parquet_file_that_makes_polars_panic(refused, tmp_path):
+    """A panic of polars' Rust code is no Exception in Python, and a sentence all the same."""
+    path = Path(__file__).parent / "panics.parquet"  # the fuzzer found it: a page of no values for 40 rows
+    assert "panics.parquet cannot be read as parquet: " in refused("prepare", path, "-o", tmp_path / "d")
+
+
 @pytest.mark.parametrize(
     "name", ["../ratings.csv", "/etc/ratings.csv", "a/../../ratings.csv", "..\\ratings.csv"]
 )
@@ -311,27 +317,69 @@ def test_a_disk_that_fills_with_demo_data(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_in_the_middle(tmp_path, how):
-    """Ctrl-C or a polite kill while it works: exit 2 and nothing left."""
-    pipe = tmp_path / "source"
-    pipe.mkdir()
-    path = pipe / "e.csv.gz"
-    os.mkfifo(path)
+    """Ctrl-C or SIGTERM while it reads: exit 2 and nothing left."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    slow = (
+        "import sys, time; from budgetrec.cli import main; from budgetrec.data import prepare;"
+        "prepare.read_events = lambda *given, **named: time.sleep(60); main()"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "budgetrec", "prepare", str(path), "-o", str(tmp_path / "dataset")],
+        [sys.executable, "-c", slow, "prepare", str(path), "-o", str(tmp_path / "dataset")],
         stderr=subprocess.PIPE,
         text=True,
     )
-    # The command waits in the middle of its work for a source that never ends.
-    with path.open("wb") as source:
-        source.write(gzip.compress(b"user,item,timestamp\n")[:10])
-        source.flush()
-        _wait_for(lambda: any(p.name.startswith(".dataset.partial") for p in tmp_path.iterdir()))
-        time.sleep(0.2)
-        process.send_signal(how)
+    _wait_for(lambda: any(p.name.startswith(".dataset.partial") for p in tmp_path.iterdir()))
+    time.sleep(0.2)
+    process.send_signal(how)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 2, err
     assert "interrupted" in err
-    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+    assert [p.name for p in tmp_path.iterdir()] == ["e.csv"]
+
+
+def test_what_is_no_plain_file_is_refused_at_once(refused, tmp_path):
+    """A pipe would be waited for, a device read for ever, and the memory of a process cannot be read."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path, told in (
+        (tmp_path / "pipe.csv", "is a named pipe, not a file"),
+        (Path("/dev/zero"), "is a device, not a file"),
+        (Path("/proc/self/mem"), "cannot be read: Input/output error"),
+    ):
+        assert told in refused("prepare", path, "-o", tmp_path / "dataset")
+    write_csv(tmp_path / "e.csv", GOOD)
+    run = ("train", tmp_path, "-o", tmp_path / "run", "--config", tmp_path / "pipe.csv")
+    assert "is a named pipe, not a file" in refused(*run)
+
+
+def test_a_file_that_is_given_twice_is_refused(refused, tmp_path):
+    """By the same name, through a link, or inside a folder that is given too."""
+    (tmp_path / "raw").mkdir()
+    path = write_csv(tmp_path / "raw" / "e.csv", GOOD)
+    (tmp_path / "link.csv").symlink_to(path)
+    for other in (path, tmp_path / "link.csv", tmp_path / "raw"):
+        assert "is given twice" in refused("prepare", path, other, "-o", tmp_path / "dataset")
+
+
+def test_one_column_is_not_two_things(prepare_refused, tmp_path):
+    """Users read from the column of items would be a dataset of nothing."""
+    path = write_csv(tmp_path / "e.csv", GOOD)
+    told = prepare_refused(path, "--user-column", "item")
+    assert "one column 'item' for both the user and the item" in told
+    assert "found" not in told
+    assert "both the item and the time" in prepare_refused(path, "--time-column", "item")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        (("--items", 99_999_999_999), "of probabilities, more than 4.0 GiB"),
+        (("--users", 10**20), "of probabilities, more than 4.0 GiB"),
+        (("--users", 10**7, "--items", 1000, "--rows", 10**9), "rows are too many"),
+    ],
+)
+def test_demo_data_larger_than_memory_is_refused(refused, tmp_path, sizes, told):
+    """At once, and before anything is allocated."""
+    assert told in refused("data", "demo", "-o", tmp_path / "demo", *sizes)
 
 
 def _wait_for(condition) -> None:
@@ -339,6 +387,28 @@ def _wait_for(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the command never began"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        pl.exceptions.PanicException("could not spawn threads: Resource temporarily unavailable"),
+    ],
+)
+def test_too_little_memory_is_one_sentence_and_exit_2(budgetrec, monkeypatch, tmp_path, error):
+    """Whoever gets no memory, Python, torch or polars, whose panics are no Exception: it is told as such."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr("budgetrec.data.prepare.prepare", fail)
+    answer = budgetrec("prepare", Path("x"), "-o", tmp_path / "d")
+    assert answer.code == 2
+    assert answer.err.startswith("budgetrec: there is not enough memory for this (")
+    assert answer.err.count("\n") == 1
 
 
 def test_a_fault_of_ours_is_one_sentence_and_exit_1(budgetrec, monkeypatch, tmp_path):

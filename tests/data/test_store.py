@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 
 from budgetrec import Dataset, prepare
@@ -61,6 +62,67 @@ def test_damage_is_seen_on_opening(folder, name, damage):
     else:
         path.write_bytes(b"nonsense")
     with pytest.raises(DataError, match="damaged"):
+        Dataset.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("items", lambda array: array + 1000),
+        ("items", lambda array: array - 1000),
+        ("offsets", lambda array: array[::-1].copy()),
+        ("offsets", lambda array: array[:0]),
+        ("train_stops", lambda array: array + 1000),
+        ("train_stops", lambda array: array[1:]),
+        ("validation_targets", lambda array: array - 1000),
+        ("test_targets", lambda array: array + 1000),
+    ],
+)
+def test_arrays_that_point_outside_each_other_are_refused(folder, name, change):
+    """Nothing reads beyond an array later: every offset, stop, target and item is looked at."""
+    path = folder / f"{name}.npy"
+    np.save(path, change(np.load(path)))
+    with pytest.raises(DataError, match="is damaged: "):
+        Dataset.open(folder)
+
+
+@pytest.mark.parametrize("head", [b"(" * 20, b"{'descr': '<i8', 'shape': (3"])
+def test_an_array_with_a_spoiled_head_is_refused(folder, head):
+    """What numpy's reader of heads raises, errors of Python's own tokenizer among them, is one sentence."""
+    whole = bytearray((folder / "items.npy").read_bytes())
+    whole[10 : 10 + len(head)] = head
+    (folder / "items.npy").write_bytes(whole)
+    with pytest.raises(DataError, match="is damaged"):
+        Dataset.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("users", lambda frame: frame.with_columns(user=pl.lit(True))),
+        ("users", lambda frame: frame.head(1)),
+        ("items", lambda frame: frame.with_columns(item=pl.lit(None, pl.Int64))),
+        ("items", lambda frame: frame.with_columns(train_count=pl.lit("many"))),
+        ("items", lambda frame: frame.with_columns(train_count=-1)),
+    ],
+)
+def test_labels_and_counts_of_another_kind_are_refused(folder, table, change):
+    """Labels are whole numbers or text, one for each user and item, and counts are counts."""
+    path = folder / f"{table}.parquet"
+    change(pl.read_parquet(path)).write_parquet(path)
+    with pytest.raises(DataError, match="is damaged"):
+        Dataset.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("source", 3), ("statistics", {"users": "many"}), ("split", []), ("steps", [{"name": 1}])],
+)
+def test_a_description_of_another_kind_is_refused(folder, key, value):
+    """What dataset.json says is of the kinds that are written there."""
+    document = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").write_text(json.dumps({**document, key: value}))
+    with pytest.raises(DataError, match=f"has an odd '{key}'"):
         Dataset.open(folder)
 
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_refused(runs, refused, tmp_path):
     """One run, the same run twice, runs of other data, a taken folder: each in one sentence."""
     first, second = runs.folders[4, 0], runs.folders[16, 0]
     assert "two runs or more" in refused("compare", first)
-    assert "is given twice" in refused("compare", first, first)
+    assert "was passed twice" in refused("compare", first, first)
     (tmp_path / "taken").mkdir()
     assert "exists already" in refused("compare", first, second, "-o", tmp_path / "taken")
 

@@ -67,7 +67,7 @@ def test_a_run_that_was_only_evaluated_has_the_loss_it_began_with():
 
 def test_a_horizon_beyond_a_run_is_refused():
     """The sentence says how far the run goes."""
-    with pytest.raises(ArgumentError, match="horizon 7 lies outside of a curve from 0 to 6"):
+    with pytest.raises(ArgumentError, match="horizon 7 lies outside a curve from 0 to 6"):
         mean_loss(np.array([0.0, 6]), np.array([8.0, 4]), 7)
 
 
@@ -75,7 +75,7 @@ def test_a_horizon_beyond_a_run_is_refused():
     ("metrics", "sentence"),
     [
         (_metrics([], []), "no evaluation yet"),
-        (_metrics([0, 1], [3, np.nan]), "no numbers"),
+        (_metrics([0, 1], [3, np.nan]), "not numbers"),
         (_metrics([0, 5, 2], [3, 2, 1]), "go backwards"),
         (_metrics([0, 1], [3, 2]).drop("val_loss"), "no column 'val_loss'"),
     ],

@@ -8,8 +8,12 @@ import polars as pl
 import pytest
 
 import budgetrec as library
+from budgetrec.display.words import as_bytes
 from budgetrec.ranking.validation import validate
+from budgetrec.report import write_report
 from budgetrec.runs.run import Run
+from budgetrec.units import format_bytes
+from tests.report.parsing import parse
 
 
 @pytest.fixture
@@ -47,7 +51,8 @@ def test_per_user_values_average_to_the_summary(run_folder, budgetrec, runs):
     assert (
         users["item"].to_list() == dataset.item_labels.gather(dataset.items[dataset.test_targets]).to_list()
     )
-    for name in users.columns[4:]:
+    assert users.columns[:5] == ["user", "item", "rank", "loss", "repeated"]
+    for name in users.columns[5:]:
         assert users[name].mean() == pytest.approx(summary[name]), name
     assert users["loss"].mean() == pytest.approx(summary["test_loss"])
     assert users["ndcg@10"].to_numpy() == pytest.approx(
@@ -69,6 +74,23 @@ def test_the_table_says_how_it_was_measured(run_folder, budgetrec):
     assert "mean loss over seconds" in answer.out
     assert "ndcg@7" in pl.read_parquet(run_folder / "u.parquet").columns
     assert not (run_folder / "evaluation-test.parquet").exists()
+
+
+def test_what_training_adds_and_the_process_are_two_words_everywhere(run_folder, budgetrec):
+    """Shell, JSON and page call the budget's number "training adds" and the other "process"; no peaks."""
+    rows = Run.open(run_folder).metrics
+    added, process = (rows[name].max() for name in ("training_bytes", "peak_bytes"))
+    assert added < process
+    answer = budgetrec("evaluate", run_folder)
+    shown = [line.split(maxsplit=2) for line in answer.out.splitlines()]
+    assert ["training", "adds", format_bytes(added)] in shown
+    assert ["process", *format_bytes(process).split()] in shown
+    found = json.loads(budgetrec("evaluate", run_folder, "--json").out)
+    assert (found["training_bytes"], found["peak_bytes"]) == (added, process)
+    page = " ".join(parse(write_report(run_folder).read_text("utf-8")).words.split())
+    assert f"training adds {as_bytes(added)}" in page
+    for text in (answer.out, page):
+        assert "peak" not in text
 
 
 def test_validation_agrees_with_what_training_wrote_down(run_folder):
@@ -109,6 +131,7 @@ def test_a_moved_dataset_is_found_where_it_is_said_to_be(run_folder, budgetrec, 
         (["--part", "training"], "part is 'training'. Pass test or validation."),
         (["--cutoffs", "5,ten"], "--cutoffs is '5,ten'. Pass whole numbers"),
         (["--cutoffs", "0"], "cutoffs are [0]"),
+        (["--cutoffs", f"5,{10**20}"], f"cutoffs are [5, {10**20}], and the catalogue has"),
         (["--output", "/nowhere/at/all.parquet"], "is not a folder"),
         (["--seed", "-1"], "seed is -1"),
     ],

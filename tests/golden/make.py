@@ -45,7 +45,7 @@ RECOMMENDED = "--users user-0,user-7 --top 5"
 
 
 def main() -> None:
-    """Write everything anew."""
+    """Write everything again."""
     from losses import losses
 
     for name in ("dataset", "runs"):

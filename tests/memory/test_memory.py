@@ -90,6 +90,7 @@ def test_small_steps_foretell_the_tensors_of_a_large_one(changes: dict[str, obje
             config.objective,
             num_items=2000,
             train_counts=np.ones(2000, np.int64),
+            target_counts=lambda num_slots: np.ones(2000),
             item_table=model.item_table,
         )
     objective = build_objective(config.objective, 2000, sampler)

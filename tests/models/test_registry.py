@@ -4,18 +4,17 @@ import pytest
 import torch
 
 from budgetrec.errors import ArgumentError
-from budgetrec.models import Bert4Rec, SASRec
-from budgetrec.models.registry import MODELS
+from budgetrec.models.registry import MODELS, ModelOptions
 from budgetrec.models.specification import MaskingOptions
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_built_from_the_options_it_has(name):
     """Options of other models are ignored, and the weights are those of the class itself."""
-    options = MaskingOptions(dim=8, max_length=5, mask_rate=0.5)
+    options = ModelOptions(dim=8, max_length=5, mask_rate=0.5)
     built = MODELS[name].build(options, 30, features=None, generator=torch.Generator().manual_seed(0))
     rates = {"mask_rate": 0.5, "activation": "relu", "dropout": 0.2} if name == "bert4rec" else {}
-    kind = {"sasrec": SASRec, "bert4rec": Bert4Rec}[name]
+    kind = MODELS[name].load()
     direct = kind(30, dim=8, max_length=5, generator=torch.Generator().manual_seed(0), **rates)
     assert type(built) is kind
     for (left_name, left), (right_name, right) in zip(

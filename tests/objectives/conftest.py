@@ -42,10 +42,11 @@ def problems(draw: st.DrawFn) -> Problem:
     mask[0, 0] = True
     log_q = torch.log_softmax(0 * randn(num_items) if one_q else randn(num_items), 0)
     valid = torch.rand(ids.shape, generator=generator) < 0.8 if padded else None
+    num_draws = draw(st.none() | st.floats(0.5, 8))
     if one_q:
-        negatives = Negatives(ids, log_q[:1, None], log_q[:1, None], valid)
+        negatives = Negatives(ids, log_q[:1, None], log_q[:1, None], valid, num_draws)
     else:
-        negatives = Negatives(ids, log_q[ids], log_q[targets], valid)
+        negatives = Negatives(ids, log_q[ids], log_q[targets], valid, num_draws)
     hidden = randn(num_groups, size, dim).requires_grad_()
     table = randn(num_items, dim).requires_grad_()
     return Problem(hidden, targets, table, negatives, mask)

@@ -91,6 +91,9 @@ def sampled_softmax_reference(
         slots = [s for s, item in enumerate(negatives.ids[group].tolist()) if item != target]
         if negatives.valid is not None:
             slots = [s for s in slots if negatives.valid[group, s]]
+        draws = negatives.num_draws  # hits are draws too, empty slots are not
+        if draws is None:
+            draws = negatives.num_negatives if negatives.valid is None else int(negatives.valid[group].sum())
         positive = state @ table[target] / temperature
         if not slots:
             losses.append(0 * positive)
@@ -101,7 +104,7 @@ def sampled_softmax_reference(
         if correction == "theorem":
             others = others - log_q_given - math.log(len(slots))
         elif correction == "logq-negatives":
-            others = others - log_q_others - math.log(negatives.num_negatives)
+            others = others - log_q_others - math.log(draws)
         elif correction == "logq":
             positive, others = positive - own, others - log_q_others
         if correction == "refined-logq":

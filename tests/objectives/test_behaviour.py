@@ -11,7 +11,8 @@ from budgetrec.objectives.full_softmax import full_softmax
 from budgetrec.objectives.reduced import reduced_cross_entropy
 from budgetrec.objectives.sampled_softmax import sampled_softmax
 from budgetrec.objectives.scalable import scalable_cross_entropy
-from budgetrec.samplers import Negatives, Uniform
+from budgetrec.objectives.specification import CORRECTIONS
+from budgetrec.samplers import InBatch, Mixed, Negatives, Uniform
 
 K = 50
 
@@ -241,3 +242,59 @@ def test_sizes_that_make_no_sense_are_refused():
         )
     with pytest.raises(ArgumentError, match="num_chunks is 0"):
         reduced_cross_entropy(hidden, targets, table, generator=generator, num_chunks=0)
+
+
+@pytest.mark.parametrize("lean", [False, True])
+@pytest.mark.parametrize("correction", ["theorem", "logq-negatives"])
+def test_empty_slots_are_no_draws(correction, lean):
+    """20 targets, k = 256, zero logits: log K = 6.91 to 0.002, in-batch and mixed (it was 4.32 in-batch)."""
+    log_q, targets = torch.full((1000,), 1 / 1000).log(), torch.arange(20)[None]
+    hidden, table = torch.zeros(1, 20, 4), torch.zeros(1000, 4)
+    for sampler in (
+        InBatch(1000, log_q, 256),
+        InBatch(1000, log_q, 8),
+        InBatch(1000, log_q),
+        Mixed(1000, log_q, num_in_batch=200, num_uniform=56),
+    ):
+        losses = [
+            float(
+                sampled_softmax(
+                    hidden,
+                    targets,
+                    table,
+                    sampler.draw(targets, torch.Generator().manual_seed(seed)),
+                    correction=correction,
+                    lean=lean,
+                )
+            )
+            for seed in range(40)
+        ]
+        assert sum(losses) / 40 == pytest.approx(math.log(1000), abs=0.002)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_empty_slots_change_no_correction(correction):
+    """Ten more slots that hold nothing leave value and gradients of every correction as they were."""
+    hidden, targets, table, drawn = setup()
+    log_q = torch.log_softmax(torch.arange(K) / K, 0)
+    wide = torch.nn.functional.pad(drawn.ids, (0, 10))
+    valid = (torch.arange(16) < 6).expand(3, -1)
+    plain = Negatives(drawn.ids, log_q[drawn.ids], log_q[targets])
+    padded = Negatives(wide, log_q[wide], log_q[targets], valid)
+    results = []
+    for negatives in (plain, padded):
+        loss = sampled_softmax(hidden, targets, table, negatives, correction=correction)
+        results.append((loss.detach(), *torch.autograd.grad(loss, (hidden, table))))
+    for ours, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
+def test_a_target_alone_in_its_batch_learns_nothing_and_stays_finite():
+    """One target and only itself to meet: loss and gradient are 0 with every correction."""
+    log_q, targets = torch.full((K,), 1 / K).log(), torch.tensor([[3]])
+    hidden, table = torch.ones(1, 1, 4, requires_grad=True), torch.ones(K, 4, requires_grad=True)
+    drawn = InBatch(K, log_q, 8).draw(targets, torch.Generator())
+    for correction in CORRECTIONS:
+        loss = sampled_softmax(hidden, targets, table, drawn, correction=correction)
+        assert float(loss.detach()) == 0
+        assert all(bool((grad == 0).all()) for grad in torch.autograd.grad(loss, (hidden, table)))

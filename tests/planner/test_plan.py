@@ -1,6 +1,7 @@
 """A plan on paper comes back equal."""
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
@@ -121,15 +122,28 @@ def test_settings_are_what_training_has_to_be_told(plan):
         lambda text: text.replace("[predicted_bytes]", "[elsewhere]"),
         lambda text: f"unknown = 1\n{text}",
         lambda text: "",
+        lambda text: text.replace('batch_size = "so."', "batch_size = 3"),
+        lambda text: re.sub(r"example = .*", 'example = "much"', text),
+        lambda text: re.sub(r"example = .*", "", text),
+        lambda text: text.replace("fixed = []", "fixed = [[]]"),
     ],
-    ids=["a word for a number", "no bytes", "an unknown key", "nothing"],
+    ids=[
+        "a word for a number",
+        "no bytes",
+        "an unknown key",
+        "nothing",
+        "a number for a reason",
+        "a word for noise",
+        "no noise of examples",
+        "a list for a name",
+    ],
 )
 def test_a_damaged_plan_gets_a_sentence(plan, tmp_path, damage):
     """The file is named, and what to do."""
     path = tmp_path / "plan.toml"
     plan.write(path)
     path.write_text(damage(path.read_text("utf-8")), "utf-8")
-    with pytest.raises(PlanError, match=r"plan\.toml is no plan, or is damaged: .* Plan again\."):
+    with pytest.raises(PlanError, match=r"plan\.toml is not a plan, or is damaged: .* Plan again\."):
         Plan.read(path)
 
 

@@ -15,22 +15,22 @@ from budgetrec.cli import run
 from budgetrec.display.plan_chart import draw_plan
 from budgetrec.errors import ArgumentError, PlanError
 from budgetrec.models import SequenceModel
-from budgetrec.planner import measurements
+from budgetrec.planner import bench, measurements
 from budgetrec.planner.choosing import make_plan
 from budgetrec.planner.families import possible_families
 from budgetrec.planner.following import train
 from budgetrec.planner.measured_noise import MeasuredNoise
 from budgetrec.planner.measurements import measure
 from budgetrec.planner.plan import Plan
-from budgetrec.planner.planning import make_request, plan_with_search
+from budgetrec.planner.planning import plan_with_search
 from budgetrec.planner.replanning import measurements_of
-from budgetrec.planner.request import DRAWN_ONLY, PlanOptions
+from budgetrec.planner.request import DRAWN_ONLY, PlanOptions, make_request
 from budgetrec.planner.seconds import StepSeconds
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 
 SECONDS = StepSeconds(fixed=1e-3, sequence=1e-3, pair=1e-6, sharing="batch")
-SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up": 0.3, "lean": False}
+SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up_targets": 2000, "lean": False}
 
 
 OPTIONS = {item.name for item in dataclasses.fields(PlanOptions)}
@@ -155,7 +155,7 @@ def test_an_allocation_that_lost_by_its_bias_says_so():
     """With one negative the step is nearly all bias, which no number of steps averages out."""
     made = plan(None, memory="4GiB", num_items=200_000, mean_length=40, device="cuda")
     lost = {each.name: each.why for each in made.candidates}
-    assert "the bias of so small a k means" in lost["largest batch, k = 1"]
+    assert "the bias at such a small k means" in lost["largest batch, k = 1"]
     assert "bias" not in lost["the paper's n = k"]
 
 
@@ -211,13 +211,18 @@ def test_a_plan_of_the_full_softmax_alone_is_drawn(dataset):
 def test_families_that_do_not_fit_are_never_run(dataset, monkeypatch):
     """Logits of all items at once take too much: only the lean way is timed, and the sentence says why."""
     timed = []
+
+    def time_family(stepper, family, *rest, **more):
+        timed.append(family)
+        return bench_timing(stepper, family, *rest, **more)
+
+    bench_timing = bench.time_family
     monkeypatch.setattr(measurements, "fits", lambda request, memory, data, way, n, k: way.lean)
-    monkeypatch.setattr(
-        measurements, "time_steps", lambda stepper, way, *rest, **more: timed.append(way) or SECONDS
-    )
+    monkeypatch.setattr(bench, "time_family", time_family)
     wishes = {name: value for name, value in SMALL.items() if name != "lean"}
     made = plan(dataset, memory="400MiB", objective="full-softmax", **wishes)
     assert made.allocation.lean
+    assert timed
     assert all(way.lean for way in timed)
 
 
@@ -234,12 +239,12 @@ def test_a_plan_without_data_says_what_it_assumed():
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        ({"memory": "2 bananas"}, "no number of bytes"),
+        ({"memory": "2 bananas"}, "not a number of bytes"),
         ({"goal": "fame"}, "goal is 'fame'; pass one of time, noise"),
         ({"rule": "thumb"}, "rule is 'thumb'; pass one of law, paper"),
         ({"margin": 1.5}, "margin is 1.5"),
         ({"objective": "sce"}, "does not cover the objective sce"),
-        ({"num_items": 5}, "describe data that is not here"),
+        ({"num_items": 5}, "are for planning without a dataset"),
         ({"batch_size": 10**6}, "the data has 300"),
         ({"device": "cuda"}, "torch sees no GPU here"),
         ({"rule": "paper", "batch_size": 8}, "the paper's rule chooses n and k"),
@@ -301,7 +306,7 @@ def test_families_follow_what_is_fixed():
 
 
 def test_measurements_come_back_from_a_plan(planned, dataset):
-    """With the saved seconds and overhead, planning anew by the same noise gives the same allocation."""
+    """With the saved seconds and overhead, planning again by the same noise gives the same allocation."""
     request = request_for("400MiB", **SMALL)
     noise = MeasuredNoise(
         constants=planned.search.constants, gradient=planned.search.gradient, assumptions={}
@@ -312,6 +317,52 @@ def test_measurements_come_back_from_a_plan(planned, dataset):
     assert again.predicted_bytes == planned.plan.predicted_bytes
 
 
+def test_measurements_kept_in_a_plan_give_the_same_plan_to_the_digit(measured, planned, dataset, tmp_path):
+    """With --measurements nothing is timed or probed, and every number and sentence is the same."""
+    planned.plan.write(tmp_path / "plan.toml")
+    request = request_for("400MiB", **SMALL)
+    again = plan_with_search(request, dataset, measurements=tmp_path / "plan.toml").plan
+    assert again == planned.plan
+    (tmp_path / "again.toml").unlink(missing_ok=True)
+    again.write(tmp_path / "again.toml")
+    assert (tmp_path / "again.toml").read_bytes() == (tmp_path / "plan.toml").read_bytes()
+
+
+def test_measurements_of_something_else_get_a_sentence(planned, dataset):
+    """Another width, another catalogue, or a plan of 0.1 that kept no constants: one sentence each."""
+    other = request_for("400MiB", **SMALL | {"dim": 32})
+    with pytest.raises(PlanError, match="measured for dim 16, and 32 is asked for"):
+        plan_with_search(other, dataset, measurements=planned.plan)
+    old = dataclasses.replace(planned.plan, noise_model={})
+    with pytest.raises(PlanError, match="does not hold what was measured"):
+        plan_with_search(request_for("400MiB", **SMALL), dataset, measurements=old)
+
+
+def test_a_step_that_takes_longer_than_foreseen_is_planned_for_anew(dataset, monkeypatch):
+    """A chosen step that is timed at five times what was foreseen is foreseen as timed afterwards."""
+    slow = []
+
+    def time_allocation(stepper, allocation, clock):
+        found = bench_timing(stepper, allocation, clock)
+        if not slow or allocation.family in slow:
+            slow[:] = [allocation.family]
+            return dataclasses.replace(found, seconds=5 * found.seconds)
+        return found
+
+    bench_timing = bench.time_allocation
+    monkeypatch.setattr(bench, "time_allocation", time_allocation)
+    made = plan_all(dataset, objective="sampled-softmax", sharing="batch", **SMALL)
+    monkeypatch.undo()
+    again = plan_all(dataset, objective="sampled-softmax", sharing="batch", **SMALL)
+    assert (
+        made.plan.step_seconds
+        > 2
+        * again.search.choice(
+            made.plan.allocation, made.plan.allocation.batch_size, made.plan.allocation.num_negatives
+        ).seconds
+    )
+
+
 def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
     """`plan -o` leaves plan.toml and two pictures, and prints one JSON object."""
     options = (
@@ -320,8 +371,8 @@ def test_the_command_writes_plan_and_figure(dataset, tmp_path, capsys):
         "16",
         "--max-length",
         "20",
-        "--warm-up",
-        "0.3",
+        "--warm-up-targets",
+        "2000",
         "--no-lean",
         "--sharing",
         "batch",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from budgetrec.allocation import Allocation
 from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.search import Search, ladder
-from budgetrec.planner.seconds import StepSeconds, fit_seconds, seconds_of, seconds_row
+from budgetrec.planner.seconds import StepSeconds
 from budgetrec.theory.noise import NoiseConstants
 
 
@@ -167,29 +167,3 @@ def test_ladders_rise_to_their_end_by_an_eighth_at_most(most):
     assert rungs[-1] == most
     assert (np.diff(rungs) > 0).all()
     assert (rungs[1:] <= np.maximum(rungs[:-1] + 1, rungs[:-1] * 1.125 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("way", [SEQUENCE, BATCH, dataclasses.replace(SEQUENCE, table_updates="row-sparse")])
-def test_fitted_seconds_are_those_that_were_measured(way):
-    """Points made from known costs are predicted at other n and k to 1%."""
-    costs = {"fixed": 2e-3, "sequence": 1e-3, "pair": 2e-6}
-    costs |= {"negative": 1e-5} if way.sharing == "batch" else {}
-    costs |= {"touched": 1e-6} if way.table_updates == "row-sparse" else {}
-    truth = StepSeconds(**costs, rows_a_sequence=20.0, num_items=5000, sharing=way.sharing)
-    points = np.array([(4, 16), (32, 16), (4, 256), (32, 256), (4, 2048), (32, 1024)], float)
-    fitted = fit_seconds(
-        points, truth(points[:, 0], points[:, 1]), way=way, rows_a_sequence=20.0, num_items=5000
-    )
-    n, k = np.array([8, 64, 128]), np.array([64, 512, 32])
-    assert np.allclose(fitted(n, k), truth(n, k), rtol=0.01)
-    assert seconds_of(seconds_row(way, fitted)) == (way, fitted)
-
-
-def test_no_cost_comes_out_negative():
-    """Noisy times that seem to fall with k give a cost of zero, not a step that lasts less than nothing."""
-    points = np.array([(4, 16), (32, 16), (4, 256), (32, 256)], float)
-    fitted = fit_seconds(
-        points, np.array([0.02, 0.1, 0.015, 0.08]), way=SEQUENCE, rows_a_sequence=10.0, num_items=100
-    )
-    assert min(fitted.fixed, fitted.sequence, fitted.pair, fitted.touched) >= 0
-    assert float(fitted(1, 10**6)) > 0

@@ -52,6 +52,17 @@ def test_a_run_above_its_budget_cuts_steps_and_says_so(dataset, tmp_path, monkey
         assert torch.allclose(tensor, roomy.network.state_dict()[name], atol=1e-4), name
 
 
+def test_steps_that_take_more_than_twice_the_planned_seconds_are_told_once(dataset, planned, tmp_path):
+    """A plan that foresaw a thousandth of the seconds gets one sentence, one that foresaw enough none."""
+    for foreseen, sentences in ((planned.step_seconds / 1000, 1), (planned.step_seconds * 1000, 0)):
+        listener = Listener()
+        other = dataclasses.replace(planned, step_seconds=foreseen)
+        config = REPLANNED.replaced({"replan": None, "steps": 60})
+        train(dataset, tmp_path / str(sentences), config, plan=other, watcher=listener)
+        assert len(listener.sentences) == sentences
+        assert all("instead of the planned" in sentence for sentence in listener.sentences)
+
+
 def test_a_watch_counts_what_a_run_adds():
     """Sixty-four mebibytes that are touched show as growth, and as an excess over half of them."""
     watch = MemoryWatch(torch.device("cpu"), 32 * 2**20)
@@ -101,7 +112,7 @@ def test_a_device_that_cannot_hold_one_sequence_is_told(dataset):
 def planned(dataset):
     """Plan, and put an allocation in the plan's place that replanning will not keep."""
     narrow = RunConfig().replaced({"dim": 16, "max_length": 20, "num_heads": 1})
-    wanted = PlanOptions(warm_up=0.3, objective="sampled-softmax", lean=False)
+    wanted = PlanOptions(warm_up_targets=2000, objective="sampled-softmax", lean=False)
     made = plan(dataset, memory="400MiB", config=narrow, options=wanted)
     worse = dataclasses.replace(made.allocation, batch_size=4, num_negatives=2, sharing="batch")
     return dataclasses.replace(made, allocation=worse, fixed=("lean", "objective"))
@@ -129,7 +140,7 @@ def test_replanning_changes_negatives_at_once_and_the_batch_at_the_epochs_end(da
 
 
 def test_a_replanned_run_resumes_bit_for_bit(dataset, planned, tmp_path):
-    """Killed after its allocation has changed, a run ends with the same bits as one that was not."""
+    """Killed after its allocation has changed, a run ends bit for bit as one that was not."""
 
     class Killer(Watcher):
         def step(self, *, step, **seen):

@@ -1,5 +1,6 @@
 """The probe on last layers that are given as arrays: against theory, against loops, against draws."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budgetrec.errors import ArgumentError, NotFiniteError
-from budgetrec.probe.check import _Simulation, check_law
+from budgetrec.probe.check import Simulation, check_law, correct_curves
 from budgetrec.probe.grouping import merge_classes
 from budgetrec.probe.leading import CONSTANTS, measure_leading
 from budgetrec.probe.noise_curves import measure_curves
@@ -215,7 +216,7 @@ def test_drawn_errors_are_those_of_dense_softmaxes(skewed):
     layer = make_layer([1, 2, 2, 3, 3, 3], num_items=12, skewed=skewed)
     sample = layer.sample(num_groups=2)
     catalogue = layer.catalogue(sample)
-    simulation = _Simulation(sum_products(sample, catalogue), catalogue)
+    simulation = Simulation(sum_products(sample, catalogue), catalogue)
     drawn = torch.tensor([3, 3, 0, 5, 7, 3, 1])
     simulation._negatives = lambda k, generator: drawn  # type: ignore[method-assign]
     measured = simulation.draw(7, torch.Generator())
@@ -250,8 +251,7 @@ def test_the_law_passes_its_own_check():
     leading = {name: each.value for name, each in measure_leading(products, catalogue).items()}
     constants = measure_curves(products, catalogue, leading, generator=np.random.default_rng(1))
     checks = check_law(
-        products,
-        catalogue,
+        Simulation(products, catalogue),
         constants,
         generator=torch.Generator().manual_seed(0),
         num_negatives=(16, 128),
@@ -264,6 +264,31 @@ def test_the_law_passes_its_own_check():
     for each in checks:
         assert each.law == pytest.approx(each.measured, abs=4 * each.standard_error + 0.1 * each.measured)
         assert each.relative_error == pytest.approx(each.law / each.measured - 1)
+
+
+def test_curves_are_corrected_by_what_is_drawn():
+    """Curves that are 30% too high or low come within 5% and four errors of the drawn ones; limits stay."""
+    layer = make_layer(UNEVEN[:24], num_items=500, spread=2.0)
+    sample = layer.sample(positions=6, generator=np.random.default_rng(0))
+    catalogue = layer.catalogue(sample)
+    products = sum_products(sample, catalogue)
+    leading = {name: each.value for name, each in measure_leading(products, catalogue).items()}
+    constants = measure_curves(products, catalogue, leading, generator=np.random.default_rng(1))
+    spoilt = dataclasses.replace(
+        constants,
+        **{
+            part: dataclasses.replace(curve, values=tuple(factor * value for value in curve.values))
+            for part, factor in (("shared_class", 0.7), ("sequence_class", 1.3), ("target_class", 0.7))
+            for curve in [getattr(constants, part)]
+        },
+    )
+    simulation = Simulation(products, catalogue)
+    generator = torch.Generator().manual_seed(0)
+    mended = correct_curves(simulation, spoilt, generator=generator)
+    for each in check_law(simulation, mended, generator=generator, num_negatives=(16, 128), num_repeats=96):
+        assert each.law == pytest.approx(each.measured, abs=0.05 * each.measured + 4 * each.standard_error)
+    for part in ("shared_class", "sequence_class", "target_class"):
+        assert getattr(mended, part).coefficient == getattr(constants, part).coefficient
 
 
 def test_what_cannot_be_probed_is_told():
@@ -280,5 +305,5 @@ def test_what_cannot_be_probed_is_told():
         TargetSample.of(states * torch.nan, targets, layer.sequences, np.array([3, 3]))
     with pytest.raises(ArgumentError, match=r"max_classes is 20, .* pass at least \d+"):
         layer.leading(max_classes=20)
-    with pytest.raises(ArgumentError, match=r"pass one log-probability an item, \(300,\)"):
+    with pytest.raises(ArgumentError, match=r"pass one log-probability per item, \(300,\)"):
         type(layer)(states.numpy(), layer.targets, layer.sequences, layer.table, np.zeros(3)).leading()

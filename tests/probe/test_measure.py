@@ -157,7 +157,7 @@ def test_a_probe_leaves_no_traces(model, dataset):
     assert modes == [module.training for module in model.modules()]
     assert torch.equal(state, torch.get_rng_state())
     assert first.to_dict() == second.to_dict()
-    assert len(heard) == 8
+    assert len(heard) == 10
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     model.eval()
 

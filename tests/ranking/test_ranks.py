@@ -22,7 +22,8 @@ def _reference(model, dataset, targets, *, keep_seen):
         losses.append(float(scores.logsumexp(0) - scores[target]))
         seen = set() if keep_seen else set(history.tolist())
         others = [j for j in range(dataset.num_items) if j != target and j not in seen]
-        ranks.append(1 + sum(bool(scores[j] >= scores[target]) for j in others))
+        before = sum(bool(scores[j] >= scores[target]) for j in others)
+        ranks.append(dataset.num_items if target in seen else 1 + before)
     return ranks, losses
 
 
@@ -66,12 +67,18 @@ def test_equal_vectors_tie_wherever_they_stand(num_users, block_bytes):
     assert (ranking.ranks == 1001).all()
 
 
-def test_the_target_is_ranked_even_if_the_user_had_it_before():
-    """Scores 5 4 3 2 1: item 1 was seen and is the target; item 0, seen, is removed, so it comes first."""
+@pytest.mark.parametrize("block_bytes", [64, 2**26])
+def test_a_target_that_is_left_out_comes_last(block_bytes):
+    """Scores 5 4 3 2 1: item 1 was seen, so as the target it is in no list and has rank 5; kept, it has 2."""
     dataset = dataset_of([[0, 1, 2, 1]], num_items=5)
-    ranking = rank_targets(constant_model([5, 4, 3, 2, 1]), dataset, dataset.test(), list_length=4)
-    assert ranking.ranks.tolist() == [1]
-    assert ranking.lists.tolist() == [[1, 3, 4, -1]]
+    asked = {"list_length": 4, "block_bytes": block_bytes}
+    model, targets = constant_model([5, 4, 3, 2, 1]), dataset.test()
+    ranking = rank_targets(model, dataset, targets, **asked)
+    assert ranking.ranks.tolist() == [5]
+    assert ranking.lists.tolist() == [[3, 4, -1, -1]]
+    kept = rank_targets(model, dataset, targets, keep_seen=True, **asked)
+    assert kept.ranks.tolist() == [2]
+    assert kept.lists.tolist() == [[0, 1, 2, 3]]
 
 
 def test_all_of_the_history_is_removed_not_only_what_the_model_looks_at():
@@ -92,10 +99,13 @@ def test_lists_are_the_best_items_that_were_not_seen(block_bytes):
     assert whole.lists.shape == (30, 41)
     np.testing.assert_array_equal(ranking.lists, whole.lists[:, :7])
     for row, (begin, place) in enumerate(zip(dataset.offsets[:-1], dataset.test_targets, strict=True)):
-        seen = set(dataset.items[begin:place].tolist()) - {int(dataset.items[place])}
+        seen = set(dataset.items[begin:place].tolist())
         listed = [item for item in whole.lists[row].tolist() if item >= 0]
         assert sorted(listed) == sorted(set(range(41)) - seen)
-        assert listed[whole.ranks[row] - 1] == dataset.items[place]
+        if dataset.items[place] in seen:
+            assert whole.ranks[row] == 41
+        else:
+            assert listed[whole.ranks[row] - 1] == dataset.items[place]
 
 
 def test_padding_changes_nothing():

@@ -37,15 +37,16 @@ def test_lists_equal_the_reference_for_any_blocks(keep_seen, num_users, block_by
         np.testing.assert_allclose(best.scores[row], expected.values, rtol=1e-5, atol=1e-6)
 
 
-def test_lists_are_those_of_an_evaluation():
-    """Ranking a target and listing items go one way: the same items where the target was not seen."""
+@pytest.mark.parametrize("keep_seen", [False, True])
+def test_lists_are_those_of_an_evaluation(keep_seen):
+    """Ranking a target and listing items go one way: the same items, also where the target was seen."""
     random = np.random.default_rng(1)
     dataset = random_dataset(random, num_users=30, num_items=41)
     model = random_model(random, num_items=41)
     targets = dataset.test()
-    ranking = rank_targets(model, dataset, targets, list_length=6, keep_seen=True)
+    ranking = rank_targets(model, dataset, targets, list_length=6, keep_seen=keep_seen)
     histories = Histories(dataset.items, targets.begins, targets.places)
-    best = top_items(model, histories, num_items=41, top=6, keep_seen=True)
+    best = top_items(model, histories, num_items=41, top=6, keep_seen=keep_seen)
     np.testing.assert_array_equal(best.items, ranking.lists)
 
 

@@ -31,7 +31,7 @@ def test_a_run_shows_its_plan_reasons_curves_tables_and_environment(tmp_path, pa
         "Examples give most of the noise.",
         "logits 200 MiB 67%",
         "predicted in total 300 MiB",
-        "measured peak 462 MiB",
+        "training adds 462 MiB",
         "negatives that targets share 0.015 30%",
         "more noise",
         "40 items",
@@ -182,7 +182,7 @@ def test_a_study_that_says_something_else_than_texts_is_refused(tmp_path, refuse
     folder = make_study(tmp_path / "study")
     marker = json.loads((folder / "study.json").read_text())
     (folder / "study.json").write_text(json.dumps({**marker, "shown": shown}), "utf-8")
-    assert "study.json has under 'shown' something else than texts" in refused("report", folder)
+    assert "study.json has something other than text under 'shown'" in refused("report", folder)
 
 
 def test_a_damaged_table_of_a_study_is_refused(tmp_path, refused):
@@ -253,13 +253,13 @@ def test_a_long_table_is_a_sample_that_says_where_the_rest_is(tmp_path, page):
     [
         ("plan.toml", "batch_size = = 3", "cannot be read as TOML"),
         ("plan.toml", "noise = 3", "noise is 3, not a table"),
-        ("plan.toml", "budget_bytes = 'much'", "budget_bytes is 'much', which is no number"),
-        ("plan.toml", "[noise]\nbias = -1.0", "bias is -1.0, below nothing"),
-        ("plan.toml", "candidates = [1, 2]", "candidates that are no tables"),
+        ("plan.toml", "budget_bytes = 'much'", "budget_bytes is 'much', which is not a number"),
+        ("plan.toml", "[noise]\nbias = -1.0", "bias is -1.0, below 0"),
+        ("plan.toml", "candidates = [1, 2]", "candidates that are not tables"),
         ("evaluation-test.json", "{", "cannot be read as JSON"),
         ("evaluation-test.json", "[]", "holds no JSON object"),
-        ("evaluation-test.json", '{"ndcg@10": NaN}', "NaN is no number"),
-        ("evaluation-test.json", '{"ndcg@10": "good"}', "'good', which is no number"),
+        ("evaluation-test.json", '{"ndcg@10": NaN}', "NaN is not a number"),
+        ("evaluation-test.json", '{"ndcg@10": "good"}', "'good', which is not a number"),
         ("evaluation-test.json", '{"cutoffs": 10}', "cutoffs is 10, not a list"),
         ("metrics.parquet", "PAR1", "cannot be read as Parquet"),
         ("recommendations.parquet", "", "cannot be read as Parquet"),
@@ -281,8 +281,8 @@ def test_other_folders_are_refused_with_what_to_pass(tmp_path, refused):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("text")
     make_run(tmp_path / "one/run")
-    assert "is no folder. Pass a run" in refused("report", tmp_path / "missing")
-    assert "is no folder. Pass a run" in refused("report", tmp_path / "file")
+    assert "is not a folder. Pass a run" in refused("report", tmp_path / "missing")
+    assert "is not a folder. Pass a run" in refused("report", tmp_path / "file")
     assert "holds no run.toml and no study.json" in refused("report", tmp_path / "empty")
     assert f"Pass {tmp_path / 'one/run'}." in refused("report", tmp_path / "one")
 
@@ -298,7 +298,7 @@ def test_only_a_report_is_ever_replaced(tmp_path, budgetrec, refused):
     assert budgetrec("report", folder, "-o", page).code == 0
     assert "exists already. Pass --overwrite" in refused("report", folder, "-o", page)
     assert budgetrec("report", folder, "-o", page, "--overwrite").code == 0
-    assert "is no report of budgetrec" in refused("report", folder, "-o", letter, "--overwrite")
+    assert "is not a budgetrec report" in refused("report", folder, "-o", letter, "--overwrite")
     assert letter.read_text() == "<p>Dear reader</p>"
     assert "is not a folder" in refused("report", folder, "-o", tmp_path / "none/page.html")
 

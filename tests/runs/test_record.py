@@ -34,10 +34,10 @@ def test_metrics_are_read_or_refused_in_a_sentence(moved):
     whole = read_metrics(moved)
     assert whole["step"].to_list()[0] == 0
     whole.drop("val_loss").write_parquet(moved / "metrics.parquet")
-    with pytest.raises(DataError, match="has no numbers 'val_loss'"):
+    with pytest.raises(DataError, match="has no numeric 'val_loss'"):
         read_metrics(moved)
     whole.with_columns(seconds=pl.lit(float("nan"))).write_parquet(moved / "metrics.parquet")
-    with pytest.raises(DataError, match="rows whose seconds is no number"):
+    with pytest.raises(DataError, match="rows whose seconds is not a number"):
         read_metrics(moved)
     (moved / "metrics.parquet").unlink()
     with pytest.raises(DataError, match="does not exist"):

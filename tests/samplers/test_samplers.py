@@ -188,7 +188,7 @@ def test_streaming_frequency_finds_the_probability_of_one_draw():
         ),
         (lambda: QuadraticKernel(torch.ones(4, 2), 2).update(torch.arange(2), torch.ones(3, 2)), ".3, 2."),
         (lambda: StreamingFrequency(5, rate=1.0), "rate is 1.0"),
-        (lambda: StreamingFrequency(5).log_q(torch.tensor([0])), "no batch was observed"),
+        (lambda: StreamingFrequency(5).log_q(torch.tensor([0])), "no batch has been seen"),
         (lambda: StreamingFrequency(5).observe(torch.tensor([7])), "run from 7 to 7"),
         (lambda: Negatives(torch.zeros(3), torch.zeros(1, 1), torch.zeros(1, 1)), "shape .3,."),
         (

@@ -1,6 +1,8 @@
 """Settings: what is unknown is named, what is wrong is refused, what is written is read back equal."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ def test_no_two_sections_share_a_name():
     st.fixed_dictionaries(
         {},
         optional={
-            "dim": st.integers(1, 512),
+            "dim": st.integers(1, 256).map(lambda half: 2 * half),  # two heads
             "num_negatives": st.integers(1, 10**6),
             "learning_rate": st.floats(1e-8, 10),
             "epochs": st.integers(1, 1000),
@@ -95,3 +97,66 @@ def test_an_unknown_preset_lists_the_known_ones():
     """The sentence names them all."""
     with pytest.raises(ArgumentError, match=r"sasrec-ml1m, bert4rec-ml1m.* Did you mean 'sasrec-ml1m'"):
         preset("sasrec-ml1")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_blocks": 100_000_000},
+        {"threads": 10**8},
+        {"batch_size": 10**20},
+        {"num_negatives": 10**20},
+        {"dim": 10**9},
+        {"max_length": 10**9},
+        {"epochs": 10**20},
+        {"evaluate_every": 10**20},
+        {"warmup_steps": -1},
+        {"popularity_power": 1e20},
+        {"momentum": 1.0},
+        {"dropout": 1.0},
+        {"dropout": float("nan")},
+        {"dim": 65},
+        {"num_negatives": 1, "sampler": "mixed"},
+    ],
+)
+def test_what_no_machine_can_do_is_refused_where_it_is_said(settings):
+    """Each by its name, in the record that holds it, before anything is read or built."""
+    with pytest.raises(ArgumentError, match=f"{next(iter(settings))} is "):
+        RunConfig().replaced(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sampler": "in-batch"}, "Pass --sharing batch"),
+        ({"objective": "sce", "micro_batches": 2}, "cannot be cut"),
+        ({"objective": "full-softmax", "table_updates": "row-sparse"}, "each step touches every item"),
+        ({"schedule": "cosine", "patience": 3}, "nothing says when that is"),
+        ({"schedule": "linear", "steps": 10, "warmup_steps": 20}, "steps is 10 with 20 warmup_steps"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(settings, told):
+    """One sentence names both."""
+    with pytest.raises(ArgumentError, match=told):
+        RunConfig().replaced(settings).refuse_contradictions()
+
+
+def test_what_a_plan_decides_contradicts_nothing():
+    """In-batch negatives need one set for the batch, which a plan may choose; a fixed one is held to it."""
+    config = RunConfig().replaced({"sampler": "in-batch"})
+    config.refuse_contradictions(undecided={"sharing"})
+    with pytest.raises(ArgumentError, match="Pass --sharing batch"):
+        config.refuse_contradictions(undecided={"objective"})
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "fit"])
+def test_settings_are_refused_before_torch_is_imported_and_data_is_read(command):
+    """65 numbers cannot be shared by two heads: no command imports torch to see that."""
+    code = (
+        "import sys; from budgetrec.cli import run\n"
+        f"code = run(['{command}', '/nowhere', '--memory', '64MiB', '-o', '/nowhere/run', '--dim', '65'])\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"
+    assert done.stderr.startswith("budgetrec: dim is 65 and num_heads is 2; pass a number of heads")

@@ -156,3 +156,15 @@ def test_clipping_counts_sparse_rows():
     assert clip_gradients([dense, sparse], 1.0) == pytest.approx(5)
     assert float(dense.grad[0, 0]) == pytest.approx(0.6)
     assert float(sparse.grad.to_dense()[2, 1]) == pytest.approx(0.8)
+
+
+def test_clipping_adds_up_a_row_that_is_listed_twice():
+    """Row 2 has 6 and -2, which is 4: with a dense 3 the norm is 5 and not 7, and 1 once it is clipped."""
+    dense, sparse = (torch.nn.Parameter(torch.zeros(3, 2)) for _ in range(2))
+    dense.grad = torch.tensor([[3.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    rows, values = torch.tensor([[2, 2]]), torch.tensor([[0.0, 6.0], [0.0, -2.0]])
+    sparse.grad = torch.sparse_coo_tensor(rows, values, (3, 2), check_invariants=False)
+    assert clip_gradients([dense, sparse], 1.0) == pytest.approx(5)
+    clipped = torch.cat([dense.grad, sparse.grad.to_dense()])
+    assert float(clipped.norm()) == pytest.approx(1)
+    assert clipped[5, 1] == pytest.approx(0.8)

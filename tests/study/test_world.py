@@ -39,7 +39,7 @@ def test_a_world_is_kept_and_read_back(tmp_path):
 
 
 def test_every_scale_reaches_both_horizons():
-    """Runs of a budget have its steps, runs of few examples go on, and one example a step is one cell."""
+    """Runs of a budget have its steps, small ones continue, and one example per step is one cell."""
     for plan in PLANS.values():
         for each in configurations(plan):
             steps = evaluation_steps(plan, each)

@@ -17,7 +17,7 @@ import torch
 from budgetrec.data import demo
 from budgetrec.data.item_features import read_item_features
 from budgetrec.data.prepare import prepare
-from budgetrec.errors import ArgumentError, TrainingError
+from budgetrec.errors import ArgumentError, InterruptedRunError, TrainingError
 from budgetrec.evaluation.evaluate import evaluate
 from budgetrec.planner.following import resume, train
 from budgetrec.ranking.metrics import ndcg
@@ -26,6 +26,7 @@ from budgetrec.runs.checkpoint import load_checkpoint, save_checkpoint
 from budgetrec.runs.layout import BEST, LAST
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
+from budgetrec.training.tracking import Watcher
 from tests.data.oracle import oracle
 
 SMALL = {
@@ -61,7 +62,7 @@ def weights(run, name=LAST):
 
 
 def same(first, second):
-    """Say whether two checkpoints hold the same bits."""
+    """Say whether two checkpoints are equal bit for bit."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
@@ -106,7 +107,7 @@ def test_a_run_that_is_taken_up_again_ends_with_the_same_bits(dataset, tmp_path,
 
 
 def train_until(dataset, folder, settings, last):
-    """Train as if a polite kill came at a step."""
+    """Train as if SIGTERM came at a step."""
     from budgetrec.training.tracking import Watcher
 
     class Killer(Watcher):
@@ -114,7 +115,7 @@ def train_until(dataset, folder, settings, last):
             if step == last:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(TrainingError, match=rf"at step {last}; everything is saved\. Go on with: .*--resume"):
+    with pytest.raises(TrainingError, match=rf"step {last}; everything is saved\. Continue with: .*--resume"):
         train(dataset, folder, settings, watcher=Killer())
 
 
@@ -246,7 +247,7 @@ def test_evaluations_become_rarer_with_growth(dataset, tmp_path):
     assert len(places) > 6
     for before, after in itertools.pairwise(places[2:-1]):
         assert 1.5 * before <= after <= 1.5 * before + 8
-    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass a number from 0"):
+    with pytest.raises(ArgumentError, match="evaluation_growth is -1; pass 0 or more"):
         config(evaluation_growth=-1.0)
 
 
@@ -289,7 +290,7 @@ def test_what_cannot_change_in_the_middle_is_refused(dataset, refused, tmp_path)
     """A resumed run keeps its settings; only its end may move."""
     train(dataset, tmp_path / "run", config(steps=2))
     told = refused("train", "--resume", tmp_path / "run", "--batch-size", 64)
-    assert "batch_size cannot change in the middle" in told
+    assert f"batch_size is 64, and {tmp_path / 'run'} was trained with 32, which cannot change" in told
 
 
 def test_a_damaged_checkpoint_is_told_from_a_run(dataset, tmp_path):
@@ -353,7 +354,7 @@ def test_a_run_knows_its_dataset(dataset, tmp_path):
 
 
 def test_a_moved_dataset_can_be_named(dataset, tmp_path):
-    """A run goes on with its dataset at another place, and says so when it is gone."""
+    """A run continues with its dataset at another place, and says so when it is gone."""
     shutil.copytree(dataset.folder, tmp_path / "here")
     train(tmp_path / "here", tmp_path / "run", config(steps=2))
     (tmp_path / "here").rename(tmp_path / "there")
@@ -393,10 +394,25 @@ def test_patience_and_the_best_weights_survive_an_interrupt(dataset, tmp_path):
     assert same(weights(whole, BEST), weights(broken, BEST))
 
 
+def test_parts_that_were_asked_for_survive_a_kill_before_the_first_step(dataset, tmp_path):
+    """A run whose checkpoint is of step 0 goes on with the parts of its settings, not with the fastest."""
+
+    class Killed(Watcher):
+        def watching(self, total_steps, seconds):
+            raise KeyboardInterrupt
+
+    settings = config(steps=3, micro_batches=4)
+    with pytest.raises(InterruptedRunError, match="step 0 is saved"):
+        train(dataset, tmp_path / "run", settings, watcher=Killed())
+    run = resume(tmp_path / "run")
+    assert load_checkpoint(run.folder / LAST)[1]["micro_batches"] == 4
+    assert same(weights(run), weights(train(dataset, tmp_path / "whole", settings)))
+
+
 def test_a_request_beyond_the_memory_gets_a_sentence(dataset, tmp_path):
-    """An item table of petabytes is refused as such."""
-    with pytest.raises(TrainingError, match="more memory than there is"):
-        train(dataset, tmp_path / "run", config(dim=10**9))
+    """Layers of hundreds of gigabytes are refused before any of them is made."""
+    with pytest.raises(TrainingError, match="its layers alone take 192"):
+        train(dataset, tmp_path / "run", config(dim=2**16, hidden_dim=None, num_blocks=2))
     assert not (tmp_path / "run").exists()
 
 

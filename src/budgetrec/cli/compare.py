@@ -8,25 +8,29 @@ import typer
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
 from budgetrec.cli.evaluate import AsJson, DatasetFolder, KeepSeen, Part, Seed, print_table
+from budgetrec.cli.options import Device, Threads, use_threads
 
 
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs; the first is the baseline.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write tables and curves there.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write tables and curves to DIR.")
     ] = None,
     part: Part = "test",
-    keep_seen: KeepSeen = False,
+    keep_seen: KeepSeen = None,
     dataset: DatasetFolder = None,
     seed: Seed = 0,
+    device: Device = "cpu",
+    threads: Threads = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: losses up to horizons that all reach, tests paired over users and over seeds.
+    """Compare runs: losses up to horizons that all of them reach, tests paired over users and seeds.
 
-    Runs that differ in their seed alone are one group.
+    Runs that differ only in their seed form one group.
     """
+    use_threads(threads)
     from budgetrec.display.evaluation_text import comparison_tables, how_measured
     from budgetrec.evaluation.compare import compare as compare_runs
     from budgetrec.files import check_free, new_folder
@@ -38,7 +42,14 @@ def compare(
         check_free(output, overwrite=overwrite, files=FILES)
     with stages() as report:
         comparison = compare_runs(
-            folders, part=part, keep_seen=keep_seen, dataset=dataset, seed=seed, report=report
+            folders,
+            part=part,
+            keep_seen=keep_seen,
+            dataset=dataset,
+            seed=seed,
+            device=device,
+            report=report,
+            progress=report.progress,
         )
         if output is not None:
             report("writing")
@@ -50,6 +61,6 @@ def compare(
     for table in comparison_tables(comparison):
         print_table(table)
         stdout.print()
-    stdout.print(how_measured(part, keep_seen=keep_seen))
+    stdout.print(how_measured(part, keep_seen=comparison.keep_seen))
     if output is not None:
         stdout.print(f"wrote {', '.join(files)} to {output}")

@@ -22,6 +22,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from budgetrec.cli.progress_lines import ProgressLines, StageState
+from budgetrec.training.tracking import Stages
+
 
 class _PlainConsole(Console):
     """A console for text that may hold brackets and numbers (ids, paths): no markup, no highlighting.
@@ -61,22 +64,59 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: Co
 
 
 def progress_display(*columns: ProgressColumn) -> Progress:
-    """Make a display on stderr that a terminal sees while it lasts, and a file never."""
+    """Make a display on stderr that a terminal sees while it lasts, and a file never: that has lines."""
     return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str], None]]:
+def stages() -> Iterator[Stages]:
     """Show the stage a command is in and its time; call what this yields to name the next stage."""
+    if not stderr.is_terminal:
+        with ProgressLines(stderr) as lines:
+            yield _StageLines(lines)
+        return
     text = TextColumn("{task.description}", markup=False)
     with progress_display(SpinnerColumn(), text, TimeElapsedColumn()) as progress:
-        task = progress.add_task("starting", total=None)
-        yield lambda name: progress.update(task, description=name)
+        yield _StageSpinner(progress)
+
+
+class _StageLines(Stages):
+    """Writes stages into a log."""
+
+    def __init__(self, lines: ProgressLines) -> None:
+        self._lines, self._state = lines, StageState("starting")
+
+    def __call__(self, name: str) -> None:
+        self._state = StageState(name)
+        self._lines.stage(name, self._state)
+
+    def progress(self, done: int, total: int) -> None:
+        self._state.progress(done, total)
+
+
+class _StageSpinner(Stages):
+    """Shows stages on a terminal."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._name = progress, "starting"
+        self._task = progress.add_task(self._name, total=None)
+
+    def __call__(self, name: str) -> None:
+        self._name = name
+        self._progress.update(self._task, description=name)
+
+    def progress(self, done: int, total: int) -> None:
+        share = f"{done / max(total, 1):.0%}"
+        self._progress.update(self._task, description=f"{self._name}: {share}")
 
 
 @contextmanager
 def counted(description: str, total: int) -> Iterator[Callable[..., None]]:
     """Show a bar over `total` pieces of work; call what this yields when one more, or several, are done."""
+    if not stderr.is_terminal:
+        with ProgressLines(stderr) as lines:
+            yield _counter(lines, description, total)
+        return
     with progress_display(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -88,6 +128,19 @@ def counted(description: str, total: int) -> Iterator[Callable[..., None]]:
     ) as progress:
         task = progress.add_task(description, total=total)
         yield lambda done=1: progress.advance(task, done)
+
+
+def _counter(lines: ProgressLines, description: str, total: int) -> Callable[..., None]:
+    state, count = StageState(description), 0
+
+    def advance(done: int = 1) -> None:
+        nonlocal count
+        count += done
+        state.progress(count, total)
+
+    advance(0)
+    lines.stage(f"{description}: {total:,} to do", state)
+    return advance
 
 
 @contextmanager
@@ -113,7 +166,7 @@ class DownloadBar:
 
     @property
     def total(self) -> int:
-        """How many bytes will come."""
+        """How many bytes to expect."""
         return int(self._progress.tasks[0].total or 0)
 
     @total.setter
@@ -121,11 +174,11 @@ class DownloadBar:
         self._progress.update(self._task, total=count)
 
     def update(self, n: int) -> None:
-        """Say that `n` more bytes came."""
+        """Count `n` more bytes."""
         self._progress.advance(self._task, n)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self._progress.reset(self._task)
 
     def close(self) -> None:

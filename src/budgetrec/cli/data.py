@@ -10,7 +10,7 @@ from budgetrec.cli import app
 from budgetrec.cli.console import download_bar, print_json, print_table, stages, stdout
 from budgetrec.cli.help import App
 from budgetrec.cli.options import AsJson, OutputFolder, Overwrite
-from budgetrec.cli.prepare import print_statistics
+from budgetrec.cli.prepare import print_repeats, print_statistics
 
 data_app = App("Download known datasets, look at prepared ones, and generate demo data.")
 app.add_typer(data_app, name="data")
@@ -71,11 +71,12 @@ def show(
         print_json({**dataset.info, "summary": summary})
         return
     print_statistics(dataset.info)
+    print_repeats(summary["repeated_targets"])
     _print_histogram("sequences by length", summary["sequence_lengths"])
-    _print_histogram("items by times trained on", summary["item_train_counts"])
+    _print_histogram("items by how often they are trained on", summary["item_train_counts"])
     shares = summary["share_of_training"]
     stdout.print(
-        f"\nThe commonest 1% of items make up {shares['top_1_percent']:.0%} of the training interactions, "
+        f"\nThe top 1% of items make up {shares['top_1_percent']:.0%} of the training interactions, "
         f"10% make up {shares['top_10_percent']:.0%}, half {shares['top_50_percent']:.0%}."
     )
 
@@ -94,10 +95,11 @@ def demo(
 
     Writes events.parquet, items.parquet (a feature vector for each item) and truth.npz.
     """
-    from budgetrec.data.demo import FILES, MARKER, generate_events, item_features, make_truth
+    from budgetrec.data.demo import FILES, MARKER, check_size, generate_events, item_features, make_truth
     from budgetrec.files import new_folder, write_parquet
 
     num_rows = 40 * users if rows is None else rows
+    check_size(num_users=users, num_items=items, num_rows=num_rows)
     with stages() as report, new_folder(output, overwrite=overwrite, files=FILES) as folder:
         report("drawing the truth")
         truth = make_truth(num_users=users, num_items=items, seed=seed)

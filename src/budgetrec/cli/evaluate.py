@@ -8,6 +8,7 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.options import Device, Threads, use_threads
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
 
 Part = Annotated[str, typer.Option(help="What to predict: test or validation.")]
 KeepSeen = Annotated[
-    bool,
-    typer.Option("--keep-seen", help="Rank the items of a user's history too, instead of leaving them out."),
+    bool | None,
+    typer.Option(
+        "--keep-seen/--no-keep-seen",
+        help="Rank and recommend what a user has had, too. [default: as the run was validated]",
+        rich_help_panel="Options",
+        show_default=False,
+    ),
 ]
 DatasetFolder = Annotated[
     Path | None, typer.Option("--dataset", metavar="DIR", help="Where the dataset is now, if it has moved.")
@@ -30,7 +36,7 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     part: Part = "test",
     cutoffs: Annotated[str, typer.Option(help="Lengths of the lists that are judged.")] = "5,10,20",
-    keep_seen: KeepSeen = False,
+    keep_seen: KeepSeen = None,
     dataset: DatasetFolder = None,
     output: Annotated[
         Path | None,
@@ -39,6 +45,8 @@ def evaluate(
         ),
     ] = None,
     seed: Seed = 0,
+    device: Device = "cpu",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank each user's held-out item among the whole catalogue with the best weights of a run.
@@ -51,7 +59,14 @@ def evaluate(
     if output is not None and output.exists():
         raise ArgumentError(f"{output} exists already. Pass another name.")
 
-    from budgetrec.display.evaluation_text import evaluation_table, how_measured, training_table
+    use_threads(threads)
+    from budgetrec.display.evaluation_text import (
+        evaluation_table,
+        groups_table,
+        how_measured,
+        repeats_sentence,
+        training_table,
+    )
     from budgetrec.evaluation.evaluate import evaluate as evaluate_run
 
     with stages() as report:
@@ -62,16 +77,22 @@ def evaluate(
             keep_seen=keep_seen,
             dataset=dataset,
             seed=seed,
+            device=device,
             report=report,
+            progress=report.progress,
         )
+        report("writing")
         summary, users = result.save(folder, users=output)
     if as_json:
         print_json({**result.to_dict(), "files": [str(summary), str(users)]})
         return
     print_table(evaluation_table(result))
     stdout.print()
+    if result.groups:
+        print_table(groups_table(result))
+        stdout.print(f"\n{repeats_sentence(result)}\n")
     print_table(training_table(result))
-    stdout.print(f"\n{how_measured(part, keep_seen=keep_seen)}")
+    stdout.print(f"\n{how_measured(part, keep_seen=result.keep_seen)}")
     stdout.print(f"Per-user values are in {users}, the averages in {summary}.")
 
 

@@ -12,7 +12,7 @@ import typer
 from budgetrec.allocation import Allocation
 from budgetrec.cli.help import GROUP_OF, print_all_help
 from budgetrec.settings.presets import PRESETS
-from budgetrec.settings.sections import all_settings
+from budgetrec.settings.sections import TrainingConfig, all_settings
 
 Command = Callable[..., None]
 
@@ -50,17 +50,34 @@ Memory = Annotated[
 Goal = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="time: reach a given loss soonest; noise: least noise per step at any cost."
+        metavar="NAME", help="time: reach a given loss soonest; noise: least noise per step, however slow."
     ),
 ]
 Rule = Annotated[
-    str, typer.Option(metavar="NAME", help="How n and k are chosen: law, or paper for the paper's n = k.")
+    str, typer.Option(metavar="NAME", help="How to choose n and k: law, or paper for the paper's n = k.")
 ]
 Margin = Annotated[float, typer.Option(help="Share of the memory to leave free for safety.")]
-WarmUp = Annotated[
-    float,
-    typer.Option("--warm-up", metavar="SECONDS", help="How long to train before measuring the noise."),
+WarmUpTargets = Annotated[
+    int, typer.Option(metavar="TARGETS", help="How many targets to train on before measuring the noise.")
 ]
+
+
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", help="Number of CPU threads. [default: torch's choice]", show_default=False),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="One of auto, cpu, cuda.", rich_help_panel="Options")
+]
+
+
+def use_threads(count: int | None) -> None:
+    """Let torch use this many threads; None leaves it as it is."""
+    if count is not None:
+        TrainingConfig(threads=count)  # which refuses what makes no sense
+        import torch
+
+        torch.set_num_threads(count)
 
 
 def _flag(name: str, annotation: Any, *, default: object) -> inspect.Parameter:
@@ -88,7 +105,7 @@ def setting_flags(*, planned: bool) -> list[inspect.Parameter]:
         elif not default and item.default is not None:
             default = f"{f'no-{flag}' if item.default is False else flag if kind is bool else item.default}]"
         option = typer.Option(
-            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            f"--{flag}/--no-{flag}" if kind in (bool, bool | None) else f"--{flag}",
             help=f"{text} [default: {default}" if default else text,
             rich_help_panel=GROUP_OF.get(item.name, section.title()),
             show_default=False,

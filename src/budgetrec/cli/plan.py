@@ -10,11 +10,11 @@ from budgetrec.cli.console import print_json, print_table, stages, stdout
 from budgetrec.cli.options import setting_flags, with_flags
 from budgetrec.cli.train import starting_config
 from budgetrec.errors import ArgumentError
-from budgetrec.units import parse_bytes
 
 if TYPE_CHECKING:
     from budgetrec.planner.plan import Plan
-    from budgetrec.planner.request import PlanOptions
+    from budgetrec.planner.request import PlanOptions, Request
+    from budgetrec.settings.sections import RunConfig
 
 
 @app.command()
@@ -25,16 +25,23 @@ def plan(
     goal: options.Goal = "time",
     rule: options.Rule = "law",
     margin: options.Margin = 0.1,
-    warm_up: options.WarmUp = 15.0,
+    warm_up_targets: options.WarmUpTargets = 200_000,
     num_items: Annotated[
-        int | None, typer.Option(help="To plan without a dataset: how many items there are.")
+        int | None, typer.Option(help="Without a dataset: how many items there are.")
     ] = None,
     mean_length: Annotated[
-        float | None, typer.Option(help="To plan without a dataset: how long sequences are on average.")
+        float | None, typer.Option(help="Without a dataset: how long sequences are on average.")
     ] = None,
     preset_name: options.Preset = None,
     config: options.ConfigFile = None,
     item_features: options.ItemFeatures = None,
+    measurements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take seconds and noise from this plan.toml of the same data and model; measure nothing.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write plan.toml and a figure to this folder."),
@@ -46,19 +53,24 @@ def plan(
 ) -> None:
     """Choose batch size, negatives and how they are shared for a memory budget, and say why.
 
-    Options marked "planned" are chosen for you; give one to fix it, and the rest is planned around it. Given
-    all of them, the plan judges your choice. Without a dataset, --num-items and --mean-length describe one,
+    Options marked "planned" are chosen for you; pass one to fix it, and the rest is planned around it. Pass
+    all of them to have your choice judged. Without a dataset, --num-items and --mean-length describe one,
     and the plan says what it assumed.
     """
     if not memory:
-        raise ArgumentError("there is no number of bytes to plan for. Pass one, as in --memory 2GiB.")
-    parse_bytes(memory)  # before the slow start
+        raise ArgumentError("there is no memory budget to plan for. Pass one, as in --memory 2GiB.")
+    request = plan_request(
+        memory,
+        starting_config(preset_name, config, has_features=item_features is not None),
+        settings,
+        plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up_targets=warm_up_targets),
+        has_features=item_features is not None,
+    )
     from budgetrec.files import check_free
 
     files = ("plan.toml", "plan.svg", "plan.png")
     if output is not None:
         check_free(output, overwrite=overwrite, files=files)
-    chosen = starting_config(preset_name, config, has_features=item_features is not None)
     opened = features = None
     if dataset is not None:
         from budgetrec.data.item_features import read_item_features
@@ -67,18 +79,17 @@ def plan(
         opened = Dataset.open(dataset)
         features = None if item_features is None else read_item_features(item_features, opened)
     elif item_features is not None:
-        raise ArgumentError("--item-features are of the items of a dataset, and there is none. Pass one.")
-    chosen = chosen.asked(settings)
-    from budgetrec.planner.planning import make_request, plan_with_search
+        raise ArgumentError("--item-features describes the items of a dataset. Pass a dataset too.")
+    from budgetrec.planner.planning import plan_with_search
 
-    wanted = plan_options(settings, goal=goal, rule=rule, margin=margin, warm_up=warm_up)
     with stages() as report:
         planned = plan_with_search(
-            make_request(memory, chosen, wanted),
+            request,
             opened,
             features=features,
             num_items=num_items,
             mean_length=mean_length,
+            measurements=measurements,
             report=report,
         )
         if output is not None:
@@ -102,8 +113,24 @@ def plan(
         stdout.print(f"\nSaved in {output}. Next: {command}")
 
 
+def plan_request(
+    memory: str,
+    config: "RunConfig",
+    settings: dict[str, Any],
+    options: "PlanOptions",
+    *,
+    has_features: bool,
+) -> "Request":
+    """Return what is asked of a plan, if its words make sense: that is seen before the slow start."""
+    from budgetrec.planner.request import make_request
+
+    request = make_request(memory, config.asked(settings), options)
+    request.refuse_contradictions(has_features=has_features)
+    return request
+
+
 def plan_options(
-    settings: dict[str, Any], *, goal: str, rule: str, margin: float, warm_up: float
+    settings: dict[str, Any], *, goal: str, rule: str, margin: float, warm_up_targets: int
 ) -> "PlanOptions":
     """Return what is wanted of a plan; of the settings that were given it keeps those that a plan decides."""
     from budgetrec.planner.request import DRAWN_ONLY, PLANNED, PlanOptions
@@ -112,7 +139,7 @@ def plan_options(
         goal=goal,
         rule=rule,
         margin=margin,
-        warm_up=warm_up,
+        warm_up_targets=warm_up_targets,
         drawn=any(name in settings for name in DRAWN_ONLY),
         **{name: value for name, value in settings.items() if name in PLANNED},
     )
@@ -134,7 +161,7 @@ def print_plan(plan: "Plan") -> None:
     for head, rows in (
         (("memory", "bytes", ""), memory_rows(plan)),
         (("noise of a step from", "", ""), noise_rows(plan)),
-        (("allocation", "n", "k", "bytes", "noise", "a step", score, "why it lost"), candidate_rows(plan)),
+        (("allocation", "n", "k", "bytes", "noise", "per step", score, "why it lost"), candidate_rows(plan)),
     ):
         stdout.print()
         print_table(head, rows, words=("", "why it lost"))

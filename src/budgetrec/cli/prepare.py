@@ -13,7 +13,7 @@ from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
     from budgetrec.data.prepare import PrepareOptions
-    from budgetrec.data.store import DatasetInfo, Source
+    from budgetrec.data.store import DatasetInfo, Repeats, Source
 
 SPLITS = ("leave-one-out", "temporal", "temporal-users")
 
@@ -54,12 +54,12 @@ def prepare(
     min_item: Annotated[int, typer.Option(help="Keep items with at least this many interactions.")] = 1,
     one_pass: Annotated[
         bool,
-        typer.Option("--one-pass", help="Filter items, then users, only once, not until nothing changes."),
+        typer.Option("--one-pass", help="Filter items, then users, once instead of until nothing changes."),
     ] = False,
     repeats: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="When a user meets an item repeatedly: keep, or first to keep only that."
+            metavar="NAME", help="Repeated interactions of a user with an item: keep all, or only the first."
         ),
     ] = "keep",
     split: Annotated[
@@ -67,7 +67,7 @@ def prepare(
     ] = "leave-one-out",
     test_share: Annotated[
         float | None,
-        typer.Option(help="Temporal splits: share of interactions to test on, the latest ones."),
+        typer.Option(help="Temporal splits: share of the latest interactions to test on."),
     ] = None,
     validation_share: Annotated[
         float | None, typer.Option(help="Split temporal: share of the users to validate on.")
@@ -94,8 +94,9 @@ def prepare(
         rows = [(str(step["name"]), f"{step['rows_in']:,}", f"{step['rows_out']:,}") for step in steps]
         print_table(("step", "rows in", "rows out"), rows)
         print_statistics(dataset.info)
+        print_repeats(dataset.info["repeated_targets"])
         stdout.print(f"\n{_what_was_read(dataset.info['source'])}")
-        stdout.print(f"Prepared in {output}. Look at it: budgetrec data show {output}")
+        stdout.print(f"Prepared in {output}. To look at it: budgetrec data show {output}")
 
 
 def prepare_options(**flags: Any) -> "PrepareOptions":
@@ -132,7 +133,7 @@ def _split(name: str, **settings: Any) -> Any:
     kind, known = kinds[name]
     for key in given.keys() - known:
         raise ArgumentError(
-            f"--{key.replace('_', '-')} means nothing to the split {name}. "
+            f"--{key.replace('_', '-')} has no effect on the split {name}. "
             "Leave it out, or pass --split temporal."
         )
     return kind(**given)
@@ -143,17 +144,35 @@ def _what_was_read(source: "Source") -> str:
     return f"Read as {source['layout']}: {columns}."
 
 
+def print_repeats(repeats: "dict[str, Repeats]") -> None:
+    """Say how many held-out items their users had before, if any, and what follows."""
+    counts = {part: (count["repeated"], count["targets"]) for part, count in repeats.items()}
+    told = [
+        f"{again:,} of {total:,} {part} items ({again / total:.1%})"
+        for part, (again, total) in counts.items()
+        if again
+    ]
+    if told:
+        from budgetrec.data.repeats import KEPT_FROM
+
+        stdout.print(
+            f"\n{' and '.join(told)} are ones that the user had before. From {KEPT_FROM:.0%} of the "
+            "validation items on, rankings and recommendations keep such items; --keep-seen and "
+            "--no-keep-seen overrule that."
+        )
+
+
 def print_statistics(info: "DatasetInfo") -> None:
     """Print the statistics of a dataset, one per line."""
     rows, statistics = [], info["statistics"]
     for name, value in statistics.items():
-        if name == "time":
-            rows += [("from", str(statistics["time"]["first"])), ("to", str(statistics["time"]["last"]))]
+        if isinstance(value, dict):
+            rows += [("from", str(value.get("first"))), ("to", str(value.get("last")))]
         elif name == "density":
             rows.append((name, f"{value:.3%}"))
-        else:
+        elif isinstance(value, int | float):
             rows.append(
                 (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
             )
     stdout.print()
-    print_table(("", ""), [*rows, ("split", str(info["split"]["name"]))])
+    print_table(("", ""), [*rows, ("split", str(info["split"].get("name")))])

@@ -8,6 +8,8 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
+from budgetrec.cli.evaluate import KeepSeen
+from budgetrec.cli.options import Device, Threads, use_threads
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -16,18 +18,16 @@ if TYPE_CHECKING:
 
 @app.command()
 def recommend(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run of budgetrec train.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     users: Annotated[
-        str | None, typer.Option(help="Users as the source names them, with commas between. [default: all]")
+        str | None, typer.Option(help="Users as the source names them, separated by commas. [default: all]")
     ] = None,
     top: Annotated[int, typer.Option(help="How many items for each user.")] = 10,
-    keep_seen: Annotated[
-        bool, typer.Option("--keep-seen", help="Recommend items that the user has had, too.")
-    ] = False,
+    keep_seen: KeepSeen = None,
     new_items: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Features of further items, for a run that was trained with item features."
+            metavar="FILE", help="Features of new items, for a run that was trained with item features."
         ),
     ] = None,
     dataset: Annotated[
@@ -36,25 +36,36 @@ def recommend(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .parquet or .csv file to write.")
     ] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the items that the best weights of a run score highest after all that each user has had."""
+    """List the items that a run's best weights score highest after everything each user has had."""
     if output is not None and output.suffix.lower() not in (".parquet", ".csv"):
-        raise ArgumentError(f"{output} is neither .parquet nor .csv. Name it as one of them.")
+        raise ArgumentError(f"{output} is neither .parquet nor .csv. Use one of these endings.")
     if output is not None and output.exists():
         raise ArgumentError(f"{output} exists already. Pass another name.")
     if output is None and users is None:
         raise ArgumentError("a list for every user is long. Pass --output FILE, or some --users.")
+    use_threads(threads)
     from budgetrec.recommending import recommend as recommend_items
 
     with stages() as report:
         report("ranking items")
         named = None if users is None else [name.strip() for name in users.split(",")]
         found = recommend_items(
-            folder, named, top=top, keep_seen=keep_seen, new_items=new_items, dataset=dataset
+            folder,
+            named,
+            top=top,
+            keep_seen=keep_seen,
+            new_items=new_items,
+            dataset=dataset,
+            device=device,
+            progress=report.progress,
         )
-    if output is not None:
-        _write(found, output)
+        if output is not None:
+            report("writing")
+            _write(found, output)
     if as_json:
         rows = {"rows": found.to_dicts()} if users is not None else {}
         print_json({"run": str(folder), "users": found["user"].n_unique(), "items": len(found), **rows})

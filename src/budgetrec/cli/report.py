@@ -40,6 +40,4 @@ def report(
     if as_json:
         print_json({"folder": str(folder), "output": str(page), "bytes": size})
         return
-    stdout.print(
-        f"{page}: one page of {size / 2**20:.1f} MiB that opens in any browser, also without a network."
-    )
+    stdout.print(f"{page}: one page of {size / 2**20:.1f} MiB that opens in any browser, even offline.")

@@ -15,14 +15,14 @@ from budgetrec.study.engine.scale import EngineName, Scale
 if TYPE_CHECKING:
     from budgetrec.study.engine.frame import Finished
 
-reproduce = App("Run the paper's studies and draw their figures; what was interrupted goes on where it was.")
+reproduce = App("Run the paper's studies and draw their figures; interrupted studies resume when run again.")
 app.add_typer(reproduce, name="reproduce")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for cells, tables and figures.")]
-HowMuch = Annotated[Scale, typer.Option("--scale", help="Seconds, minutes, or the size of the paper.")]
+HowMuch = Annotated[Scale, typer.Option("--scale", help="Seconds, minutes, or the paper's full protocol.")]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Begin anew instead of going on.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over instead of continuing.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Run cells in this many processes.")]
 Where = Annotated[
     EngineName | None,
@@ -40,10 +40,10 @@ _MOST_ROWS = 60  # of a table on a terminal
 _HELP = {
     "lognormal": "Compare approximations of a sum of lognormals with Monte Carlo.",
     "variance": "Simulate the gradient noise over batch size, negatives and sharing, against the law.",
-    "synthetic": "Divide a budget of logits in every way on synthetic data, learning rates tuned for each.",
-    "timing": "Measure seconds an epoch against the number of negatives.",
+    "synthetic": "Divide a budget of logits in every way on synthetic data, with tuned learning rates.",
+    "timing": "Measure seconds per epoch against the number of negatives.",
     "table": "Train SASRec with three divisions of one budget: the paper's main table and a fair one.",
-    "all": "Run every study, and write a page that leads through them.",
+    "all": "Run every study, and write a page that links to all of them.",
 }
 
 
@@ -128,7 +128,7 @@ def _tell(name: str, output: Path, finished: list["Finished"], json: bool) -> No
                 stdout.print(f"{caption}\n\n{shown}")
         failed = f"; {done.num_failed} cells failed, see failures.csv there" if done.num_failed else ""
         stdout.print(f"{done.name}: wrote {len(done.files)} files to {done.folder}{failed}")
-    stdout.print(f"Read {output / 'study.md'}, or make one page of it: budgetrec report {output}")
+    stdout.print(f"Read {output / 'study.md'}, or turn it into one page: budgetrec report {output}")
 
 
 def _document(done: "Finished") -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _document(done: "Finished") -> dict[str, Any]:
 
 @reproduce.command("trained-noise")
 def reproduce_trained_noise(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of budgetrec train.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     output: Output,
     scale: HowMuch = Scale.SMALL,
     seed: Seed = 0,

@@ -8,22 +8,41 @@ import gzip
 import lzma
 import re
 import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 import zstandard
 
 from budgetrec.errors import DataError
+from budgetrec.files import NO_ROOM
 
 Report = Callable[[str], None]
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _COPY_BYTES = 1 << 20
+_MOST_LAYERS = 8  # of archives inside archives; some unpack to themselves for ever
+# What Python's readers of archives raise when bytes of one have changed, found by changing bytes.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    zstandard.ZstdError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+)
 # Known files of interactions in archives with other files, the best first. The Netflix Prize comes in
 # pieces without headers, which are joined.
 _KNOWN_MEMBERS = (
@@ -42,18 +61,30 @@ def unwrap(path: Path, workspace: Path, report: Report) -> list[Path]:
 
     A plain file is returned as it is. The 17,770 files of a Netflix archive are joined into one.
     """
+    for _ in range(_MOST_LAYERS):
+        inner = _unwrap_once(path, workspace, report)
+        if inner == path:
+            return [path]
+        path = inner
+    raise DataError(
+        f"{path} is packed more than {_MOST_LAYERS} times over. Unpack it and pass the file itself."
+    )
+
+
+def _unwrap_once(path: Path, workspace: Path, report: Report) -> Path:
+    """Take one layer off a file; return the file itself if it has none."""
     with path.open("rb") as file:
         head = file.read(265)
     if head.startswith((_GZIP, _ZSTD)):
         plain = _new_file(workspace, path.stem)
         report(f"decompressing {path.name}")
         _decompress(path, plain, gzipped=head.startswith(_GZIP))
-        return unwrap(plain, workspace, report)
+        return plain
     is_zip = head.startswith(_ZIP)
     if not is_zip and path.suffix != ".tar" and head[257:262] != b"ustar":
-        return [path]
+        return path
     report(f"unpacking {path.name}")
-    return (_unwrap_zip if is_zip else _unwrap_tar)(path, workspace, report)
+    return (_unwrap_zip if is_zip else _unwrap_tar)(path, workspace)
 
 
 def choose_known(names: list[str]) -> list[str]:
@@ -87,18 +118,29 @@ def _join(sources: Iterable[IO[bytes]], out: IO[bytes]) -> None:
                 last = chunk[-1:]
 
 
-def _decompress(path: Path, target: Path, *, gzipped: bool) -> None:
+@contextmanager
+def _told_if_damaged(problem: str) -> Iterator[None]:
+    """Turn whatever a damaged archive makes its reader raise into one sentence; a full disk is none."""
     try:
-        with path.open("rb") as raw, target.open("wb") as out:
-            if gzipped:
-                with gzip.open(raw) as source:
-                    shutil.copyfileobj(source, out, _COPY_BYTES)
-            else:
-                _copy_zstd(raw, out)
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise DataError(
-            f"{path} is truncated or damaged ({error}). Download or compress the file again."
-        ) from error
+        yield
+    except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{problem} ({reason}). Get the file again.") from error
+
+
+def _decompress(path: Path, target: Path, *, gzipped: bool) -> None:
+    with (
+        _told_if_damaged(f"{path} is truncated or damaged"),
+        path.open("rb") as raw,
+        target.open("wb") as out,
+    ):
+        if gzipped:
+            with gzip.open(raw) as source:
+                shutil.copyfileobj(source, out, _COPY_BYTES)
+        else:
+            _copy_zstd(raw, out)
 
 
 def _copy_zstd(raw: IO[bytes], out: IO[bytes]) -> None:
@@ -116,42 +158,31 @@ def _copy_zstd(raw: IO[bytes], out: IO[bytes]) -> None:
         raise EOFError("the compressed stream ends early")
 
 
-def _unwrap_zip(path: Path, workspace: Path, report: Report) -> list[Path]:
+def _unwrap_zip(path: Path, workspace: Path) -> Path:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _told_if_damaged(f"{path} is not a complete zip archive"), zipfile.ZipFile(path) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
-            return _take_members(path, names, archive.open, workspace, report)
-    except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # a disk error, not one of bzip2
-            raise
-        raise DataError(
-            f"{path} is not a complete zip archive ({error}). Download the file again."
-        ) from error
+            return _take_members(path, names, archive.open, workspace)
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or a compression Python lacks
         raise DataError(f"{path} cannot be unpacked ({error}). Unpack it yourself.") from error
 
 
-def _unwrap_tar(path: Path, workspace: Path, report: Report) -> list[Path]:
-    try:
-        with tarfile.open(path) as archive:
-            members = {member.name: member for member in archive.getmembers() if member.isfile()}
+def _unwrap_tar(path: Path, workspace: Path) -> Path:
+    with _told_if_damaged(f"{path} is not a complete tar archive"), tarfile.open(path) as archive:
+        members = {member.name: member for member in archive.getmembers() if member.isfile()}
 
-            def open_member(name: str) -> IO[bytes]:
-                source = archive.extractfile(members[name])
-                if source is None:
-                    raise DataError(f"{path} has {name!r}, which is not a plain file. Unpack it yourself.")
-                return source
+        def open_member(name: str) -> IO[bytes]:
+            source = archive.extractfile(members[name])
+            if source is None:
+                raise DataError(f"{path} has {name!r}, which is not a plain file. Unpack it yourself.")
+            return source
 
-            return _take_members(path, list(members), open_member, workspace, report)
-    except (tarfile.TarError, EOFError) as error:
-        raise DataError(
-            f"{path} is not a complete tar archive ({error}). Download the file again."
-        ) from error
+        return _take_members(path, list(members), open_member, workspace)
 
 
 def _take_members(
-    path: Path, names: list[str], open_member: Callable[[str], IO[bytes]], workspace: Path, report: Report
-) -> list[Path]:
+    path: Path, names: list[str], open_member: Callable[[str], IO[bytes]], workspace: Path
+) -> Path:
     for name in names:
         if _points_outside(name):
             raise DataError(
@@ -162,7 +193,7 @@ def _take_members(
     target = _new_file(workspace, PurePosixPath(wanted[0]).name)
     with target.open("wb") as out:
         _join(map(open_member, wanted), out)
-    return unwrap(target, workspace, report)
+    return target
 
 
 def _choose_members(path: Path, names: list[str]) -> list[str]:

@@ -31,7 +31,7 @@ def choose_columns(
 ) -> dict[str, str]:
     """Return the column of each role: the requested one, or the first with a usual name."""
     normal = {_normalise(name): name for name in reversed(found)}
-    chosen = {}
+    chosen: dict[str, str] = {}
     for role in ("user", "item", "time", "rating"):
         if (role == "time" and not with_time) or (role == "rating" and not with_ratings):
             continue
@@ -48,6 +48,12 @@ def choose_columns(
             raise DataError(
                 f"{shown} has no column that looks like the {role} (found: {', '.join(found)}). "
                 f"Pass --{role}-column NAME{hint}."
+            )
+        if name in chosen.values():
+            other = next(each for each, column in chosen.items() if column == name)
+            raise DataError(
+                f"{shown} has one column {name!r} for both the {other} and the {role}. Pass "
+                f"--{other}-column and --{role}-column with different ones of: {', '.join(found)}."
             )
         chosen[role] = name
     return chosen

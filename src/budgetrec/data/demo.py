@@ -19,9 +19,13 @@ from numpy.typing import NDArray
 
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.options import check_not_negative
+from budgetrec.units import format_bytes
 
 MARKER = "demo.json"
 FILES = (MARKER, "events.parquet", "items.parquet", "truth.npz")
+_MOST_BYTES = 4 * 2**30  # of probabilities: clusters x clusters, and users x clusters
+_MOST_ROWS = 20_000_000
+_SHORTEST = 5  # rows of a user
 _FIRST_TIME = 1_700_000_000
 
 
@@ -63,16 +67,40 @@ def labels(kind: str, numbers: NDArray[np.int64]) -> pl.Series:
     return pl.select(f"{kind}-" + pl.lit(pl.Series(numbers)).cast(pl.String)).to_series().alias(kind)
 
 
-def make_truth(*, num_users: int, num_items: int, seed: int) -> Truth:
-    """Draw clusters, popularity, transitions and tastes."""
+def check_size(*, num_users: int, num_items: int, num_rows: int) -> None:
+    """Refuse, before anything is drawn, what cannot be or would fill the memory of most machines."""
+    _check_table(num_users, num_items)
+    longest = num_items // 2
+    if not _SHORTEST * num_users <= num_rows <= longest * num_users:
+        raise ArgumentError(
+            f"{num_rows:,} rows do not fit {num_users:,} users: each has {_SHORTEST} to {longest} "
+            f"(half of the items). Pass {_SHORTEST * num_users:,} to {longest * num_users:,} rows."
+        )
+    if num_rows > _MOST_ROWS:
+        raise ArgumentError(f"{num_rows:,} rows are too many to generate. Pass at most {_MOST_ROWS:,}.")
+
+
+def _check_table(num_users: int, num_items: int) -> None:
     if num_users < 1 or num_items < 20:
         raise ArgumentError(
             f"{num_users} users and {num_items} items are too few for demo data. "
             "Pass at least 1 user and 20 items."
         )
-    check_not_negative(seed=seed)
-    random = np.random.default_rng([seed, 0])
     num_clusters = max(2, num_items // 20)
+    table_bytes = 8 * num_clusters * (num_clusters + num_users)
+    if table_bytes > _MOST_BYTES:
+        raise ArgumentError(
+            f"{num_users:,} users and {num_items:,} items take {format_bytes(table_bytes)} of probabilities, "
+            f"more than {format_bytes(_MOST_BYTES)}. Pass fewer users or items."
+        )
+
+
+def make_truth(*, num_users: int, num_items: int, seed: int) -> Truth:
+    """Draw clusters, popularity, transitions and tastes."""
+    _check_table(num_users, num_items)
+    check_not_negative(seed=seed)
+    num_clusters = max(2, num_items // 20)
+    random = np.random.default_rng([seed, 0])
     # Clusters are equally large; their items are random.
     cluster_of = random.permutation(np.arange(num_items) % num_clusters)
     rank_in_cluster = np.empty(num_items, np.int64)
@@ -94,6 +122,7 @@ def generate_events(truth: Truth, *, num_rows: int, seed: int) -> pl.DataFrame:
     """Draw `num_rows` interactions, about equally many for each user, ordered by time."""
     random = np.random.default_rng([seed, 1])
     num_users, num_items = len(truth.tastes), len(truth.cluster_of)
+    check_size(num_users=num_users, num_items=num_items, num_rows=num_rows)
     lengths = _draw_lengths(random, num_users, num_rows, longest=num_items // 2)
     # Longest first, so the users who are still active are always the first rows.
     by_length = np.argsort(-lengths, kind="stable")
@@ -122,12 +151,7 @@ def item_features(truth: Truth, *, seed: int, width: int = 16) -> pl.DataFrame:
 def _draw_lengths(
     random: np.random.Generator, num_users: int, num_rows: int, *, longest: int
 ) -> NDArray[np.int64]:
-    shortest = 5
-    if not shortest * num_users <= num_rows <= longest * num_users:
-        raise ArgumentError(
-            f"{num_rows:,} rows do not fit {num_users:,} users: each has {shortest} to {longest} "
-            f"(half of the items). Pass {shortest * num_users:,} to {longest * num_users:,} rows."
-        )
+    shortest = _SHORTEST
     weights = random.lognormal(0.0, 0.5, num_users)
     lengths = shortest + weights * (num_rows - shortest * num_users) / weights.sum()
     whole: NDArray[np.int64] = np.minimum(lengths.astype(np.int64), longest)

@@ -8,8 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError
+from budgetrec.files import check_plain
 
 _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
 
@@ -41,6 +43,7 @@ def read_features_file(
 ) -> tuple[pl.Series, NDArray[np.float32]]:
     """Read the ids and features (rows, f) of all items in a file; `item_column` is tried first."""
     path = Path(path)
+    check_plain(path)
     names = (*((item_column,) if item_column else ()), *_ITEM_COLUMNS)
     try:
         frame, column = _read(path, names)
@@ -52,7 +55,7 @@ def read_features_file(
         return items, _numbers(others, path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Pass a file of item features.") from None
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}. Save item features as Parquet or CSV.") from error
 

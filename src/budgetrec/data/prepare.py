@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -21,8 +21,9 @@ from budgetrec.data.events import Events, count_codes, renumber
 from budgetrec.data.ids import PLAIN_NUMBER, are_plain_numbers
 from budgetrec.data.ordering import sort_into_sequences
 from budgetrec.data.readers import Read, find_files, read_events
+from budgetrec.data.repeats import count_repeats
 from budgetrec.data.splits import LeaveOneOut, Part, Parts, Rows, Split
-from budgetrec.data.store import FILES, Dataset
+from budgetrec.data.store import FILES, MARKER, Dataset
 from budgetrec.data.times import as_date
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.files import check_free, new_folder
@@ -39,6 +40,16 @@ class PrepareOptions:
     drop_nulls: bool = False
     cleaning: Cleaning = field(default_factory=Cleaning)
     split: Split = field(default_factory=LeaveOneOut)
+
+    def describe(self) -> dict[str, object]:
+        """Return what `dataset.json` says of all this."""
+        own = ("layout", "file_order", "header", "drop_nulls")
+        reading = {name: getattr(self, name) for name in own}
+        return {
+            "reading": {**reading, "columns": asdict(self.columns or Columns())},
+            "cleaning": asdict(self.cleaning),
+            "split": self.split.describe(),
+        }
 
 
 def prepare(
@@ -64,6 +75,15 @@ def prepare(
     output = Path(output)
     cleaning = cleaning or Cleaning()
     split = split or LeaveOneOut()
+    asked = PrepareOptions(
+        layout=layout,
+        columns=columns,
+        file_order=file_order,
+        header=header,
+        drop_nulls=drop_nulls,
+        cleaning=cleaning,
+        split=split,
+    )
     paths = [Path(inputs)] if isinstance(inputs, Path | str) else [Path(path) for path in inputs]
     check_free(output, overwrite=overwrite, files=FILES)
     files = find_files(paths)
@@ -102,11 +122,23 @@ def prepare(
         steps = clean(read, cleaning, report)
         report("splitting")
         described = {**source.result(), "layout": read.layout, "columns": read.columns}
-        info = {"source": described, "cleaning": asdict(cleaning), "steps": steps}
+        info = {"source": described, "steps": steps, **asked.describe()}
         dataset = build(read.events, split, info)
         report("writing")
         dataset.save(folder)
     return Dataset.open(output)
+
+
+def find_prepared(inputs: Sequence[Path], folder: Path, options: PrepareOptions) -> Dataset | None:
+    """Return the dataset in `folder` if it was prepared from the same files in the same way."""
+    if not (folder / MARKER).is_file():
+        return None
+    dataset = Dataset.open(folder)
+    made: Mapping[str, Any] = dataset.info
+    if any(made.get(name) != value for name, value in options.describe().items()):
+        return None
+    source = describe_source(find_files(inputs))
+    return dataset if made["source"].get("sha256") == source["sha256"] else None
 
 
 def clean(read: Read, cleaning: Cleaning, report: Report) -> list[Step]:
@@ -159,6 +191,7 @@ def build(events: Events, split: Split, info: dict[str, Any]) -> Dataset:
     info["steps"] = [asdict(step) for step in info["steps"]]
     made: Any = {"statistics": _statistics(dataset, events), "split": split.describe(), **info}
     dataset.info.update(made)
+    dataset.info["repeated_targets"] = count_repeats(dataset)
     return dataset
 
 

@@ -1,21 +1,22 @@
 """Read files into `Events`: users, items and times as integers, in the order of the source."""
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from budgetrec.data.archives import Report, choose_known, join_files, unwrap
 from budgetrec.data.columns import Columns, choose_columns
 from budgetrec.data.events import Events, encode
 from budgetrec.data.formats import FORMATS, recognise
 from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
-from budgetrec.data.scanning import Table, open_table
+from budgetrec.data.scanning import POLARS_ERRORS, Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
 from budgetrec.errors import ArgumentError, DataError
+from budgetrec.files import check_plain
 from budgetrec.options import check_choice
 
 _SAMPLE_ROWS = 1000
@@ -47,10 +48,27 @@ def find_files(inputs: Sequence[Path]) -> list[Path]:
             raise DataError(f"there is no file {path}. Check the path.")
     if not files:
         raise ArgumentError("there is no input. Pass a file or a folder.")
+    seen: dict[tuple[int, int], Path] = {}
     for path in files:
         if not str(path).isprintable():  # a line feed, or bytes that are not text
             raise DataError(f"the file name {str(path)!r} cannot be read as text. Rename the file.")
+        about = _check_readable(path)
+        first = seen.setdefault((about.st_dev, about.st_ino), path)
+        if first is not path:
+            also = "" if first == path else f", also as {first}"
+            raise DataError(f"{path} is given twice{also}. Pass each file once.")
     return files
+
+
+def _check_readable(path: Path) -> os.stat_result:
+    """Refuse what is no plain file, or whose first byte cannot be read."""
+    check_plain(path)
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+            return os.fstat(file.fileno())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}. Check the file and its rights.") from error
 
 
 def read_events(
@@ -76,7 +94,7 @@ def read_events(
             table.names, columns or Columns(), shown, with_time=not file_order, with_ratings=with_ratings
         )
         frame, unit = _collect(table, names, shown, plain)
-    except PolarsError as error:
+    except POLARS_ERRORS as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
             f"{shown} cannot be read as {layout}: {reason}. Check the file, or pass its layout with --format."
@@ -136,7 +154,7 @@ def _collect_with_whole_ids(
         padded = pool.submit(holds_padded_numbers, files, table.separator)
         try:
             frame = _select(table, names, parser, pl.Int64(), pl.Int64()).collect(engine="streaming")
-        except PolarsError:
+        except POLARS_ERRORS:
             return None
         return None if padded.result() or _misread_times(frame) else frame
 
@@ -150,7 +168,7 @@ def _collect_with_text_ids(
     try:
         frame = _select(table, names, parser, users, items).collect(engine="streaming")
         misread = _misread_times(frame)
-    except PolarsError:
+    except POLARS_ERRORS:
         if parser is None or not table.text or isinstance(parser.read_as, pl.String):
             raise
         misread = True

@@ -11,6 +11,8 @@ from budgetrec.data.formats import check_text, separator_of
 
 Scan = Callable[[Mapping[str, pl.DataType]], pl.LazyFrame]
 
+# What polars raises for what it cannot read; a panic of its Rust code is no Exception.
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _LAYOUTS = {  # the separator and the columns of files without a header
     # `::` is two separators with nothing in between, so every second column is empty.
     "ml-1m": (":", ["user", "", "item", "", "rating", "", "time"]),

@@ -14,16 +14,19 @@
 
 import hashlib
 import json
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypedDict, cast
+from typing import Any, Self, TypedDict, cast, get_type_hints
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.errors import DataError
 from budgetrec.files import write_parquet
+from budgetrec.options import has_type
 
 FORMAT = "budgetrec-dataset"
 VERSION = 1
@@ -44,7 +47,7 @@ class Statistics(TypedDict, total=False):
     train_interactions: int
     validation_users: int
     test_users: int
-    time: dict[str, str]
+    time: dict[str, str | int]
 
 
 class Source(TypedDict, total=False):
@@ -57,14 +60,31 @@ class Source(TypedDict, total=False):
     columns: dict[str, str]
 
 
+class Repeats(TypedDict):
+    """How many targets a part holds out, and how many of them are items that the user had before."""
+
+    targets: int
+    repeated: int
+
+
+class StepInfo(TypedDict):
+    """A step of cleaning and the rows before and after it."""
+
+    name: str
+    rows_in: int
+    rows_out: int
+
+
 class DatasetInfo(TypedDict, total=False):
     """What `dataset.json` says: what a dataset is like, and how it was made."""
 
     statistics: Statistics
+    repeated_targets: dict[str, Repeats]  # by part
     split: dict[str, object]
     source: Source
+    reading: dict[str, object]
     cleaning: dict[str, object]
-    steps: list[dict[str, object]]
+    steps: list[StepInfo]
 
 
 @dataclass(frozen=True)
@@ -163,9 +183,11 @@ class Dataset:
                 info=info,
                 folder=folder,
             )
-        except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
+        except _UNREADABLE as error:
             raise DataError(f"{folder} is damaged: {_one_line(error)}. Prepare it again.") from error
-        _check(folder, dataset)
+        fault = _fault(dataset)
+        if fault is not None:
+            raise DataError(f"{folder} is damaged: {fault}. Prepare it again.")
         return dataset
 
 
@@ -176,6 +198,19 @@ _ARRAYS = {
     "validation_targets": np.int64,
     "test_targets": np.int64,
 }
+
+# What numpy and polars raise for a damaged file.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    OverflowError,
+    MemoryError,
+    SyntaxError,
+    tokenize.TokenError,
+    *POLARS_ERRORS,
+)
+_READ_AT_ONCE = 1 << 20  # items
 
 
 def _read_info(folder: Path) -> DatasetInfo:
@@ -199,26 +234,51 @@ def _read_info(folder: Path) -> DatasetInfo:
     missing = [key for key in ("statistics", "steps", "split", "source") if key not in info]
     if missing:
         raise DataError(f"{folder} is damaged: {MARKER} has no {missing[0]!r}. Prepare it again.")
+    for key, kind in get_type_hints(DatasetInfo).items():
+        if key in info and not has_type(info[key], kind):
+            raise DataError(f"{folder} is damaged: {MARKER} has an odd {key!r}. Prepare it again.")
     return cast("DatasetInfo", info)
 
 
-def _check(folder: Path, dataset: Dataset) -> None:
-    """Check sizes and types only: a folder is written completely or not at all."""
+def _fault(dataset: Dataset) -> str | None:
+    """Say what is wrong with a dataset that was read, so that nothing reads beyond its arrays later."""
+    for name, dtype in _ARRAYS.items():
+        if getattr(dataset, name).dtype != dtype or getattr(dataset, name).ndim != 1:
+            return f"{name}.npy is not a vector of {dtype.__name__}"
+    for name, labels in (("users", dataset.user_labels), ("items", dataset.item_labels)):
+        if labels.dtype not in (pl.Int64, pl.String) or labels.has_nulls():
+            return f"the labels in {name}.parquet are neither numbers nor text"
+    if dataset.train_counts.dtype.kind not in "iu" or (dataset.train_counts < 0).any():
+        return "items.parquet has counts that are none"
     expected = dataset.info["statistics"]
     seen = {"users": dataset.num_users, "items": dataset.num_items, "interactions": len(dataset.items)}
     for name, count in seen.items():
         if expected.get(name) != count:
-            raise DataError(
-                f"{folder} is damaged: {MARKER} has {expected.get(name)} {name}, the arrays have {count}. "
-                "Prepare it again."
-            )
-    for name, dtype in _ARRAYS.items():
-        if getattr(dataset, name).dtype != dtype or getattr(dataset, name).ndim != 1:
-            raise DataError(
-                f"{folder} is damaged: {name}.npy is not a vector of {dtype.__name__}. Prepare it again."
-            )
-    if len(dataset.train_stops) != dataset.num_users or dataset.offsets[-1] != len(dataset.items):
-        raise DataError(f"{folder} is damaged: its offsets do not fit its items. Prepare it again.")
+            return f"{MARKER} has {expected.get(name)} {name}, the arrays have {count}"
+    if len(dataset.user_labels) != dataset.num_users:
+        return f"users.parquet has {len(dataset.user_labels)} users, the arrays have {dataset.num_users}"
+    begins, ends = dataset.offsets[:-1], dataset.offsets[1:]
+    if dataset.offsets[0] != 0 or dataset.offsets[-1] != len(dataset.items) or (begins > ends).any():
+        return "its offsets do not fit its items"
+    stops = dataset.train_stops
+    if len(stops) != len(ends) or (stops < begins).any() or (stops > ends).any():
+        return "its train_stops do not fit its offsets"
+    for targets in (dataset.validation_targets, dataset.test_targets):
+        if ((targets < 0) | (targets >= len(dataset.items))).any():
+            return "its targets do not fit its items"
+    return None if _items_are_within(dataset) else "items.npy has items that items.parquet lacks"
+
+
+def _items_are_within(dataset: Dataset) -> bool:
+    """Whether all items are in the catalogue; read piece by piece, to leave the map of the file untouched."""
+    mapped = cast("np.memmap[Any, Any]", dataset.items)
+    for start in range(0, len(mapped), _READ_AT_ONCE):
+        place = mapped.offset + start * mapped.itemsize
+        count = min(_READ_AT_ONCE, len(mapped) - start)
+        piece = np.fromfile(str(mapped.filename), mapped.dtype, count, offset=place)
+        if piece.min() < 0 or piece.max() >= dataset.num_items:
+            return False
+    return True
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> None:

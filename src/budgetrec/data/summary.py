@@ -1,15 +1,16 @@
-"""A summary of a dataset: sequence lengths and the skew of popularity."""
+"""A summary of a dataset: sequence lengths, the skew of popularity, and items that users have again."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from budgetrec.data.repeats import count_repeats
 from budgetrec.data.store import Dataset
 
 
 def summarise(dataset: Dataset) -> dict[str, Any]:
-    """Return histograms over powers of two, and the share of the most frequent items."""
+    """Return histograms over powers of two, the share of the most frequent items, and repeated targets."""
     counts = np.sort(dataset.train_counts)[::-1]
     total = max(int(counts.sum()), 1)
     top = {f"top_{share}_percent": _top_share(counts, share, total) for share in (1, 10, 50)}
@@ -17,6 +18,7 @@ def summarise(dataset: Dataset) -> dict[str, Any]:
         "sequence_lengths": histogram(np.diff(dataset.offsets)),
         "item_train_counts": histogram(dataset.train_counts),
         "share_of_training": top,
+        "repeated_targets": count_repeats(dataset),
     }
 
 

@@ -23,7 +23,7 @@ def draw_plan(plan: Plan, search: Search) -> alt.TopLevelMixin:
     way = _drawn(plan)
     n_edges = _edges(search.max_batch_size)
     k_edges = _edges(max(search.num_items - 1, 2))
-    x = alt.X("n:Q", title="sequences a step n", scale=_scale(n_edges))
+    x = alt.X("n:Q", title="sequences per step n", scale=_scale(n_edges))
     y = alt.Y("k:Q", title="negatives k", scale=_scale(k_edges))
     surface = (
         alt.Chart(_surface(search, way, n_edges, k_edges))

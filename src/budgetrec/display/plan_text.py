@@ -25,8 +25,8 @@ def headline(plan: Plan) -> str:
         negatives = f"{chosen.num_negatives:,} negative{'s'[: chosen.num_negatives > 1]}"
         drawn = f"{negatives}, {SHARING_NAMES[chosen.sharing]}"
     return (
-        f"{chosen.batch_size:,} sequences a step ({plan.num_targets:,} targets), {drawn}: "
-        f"about {as_step_seconds(plan.step_seconds)} a step."
+        f"{chosen.batch_size:,} sequences per step ({plan.num_targets:,} targets), {drawn}: "
+        f"about {as_step_seconds(plan.step_seconds)} per step."
     )
 
 
@@ -38,7 +38,7 @@ def memory_rows(plan: Plan) -> list[tuple[str, str, str]]:
     ]
     share = plan.predicted_bytes / plan.budget_bytes
     budget = f"{bar(share)} {share:.0%} of {format_bytes(plan.budget_bytes)}"
-    return [*rows, ("all", format_bytes(plan.predicted_bytes), budget)]
+    return [*rows, ("total", format_bytes(plan.predicted_bytes), budget)]
 
 
 def noise_rows(plan: Plan) -> list[tuple[str, str, str]]:

@@ -83,7 +83,7 @@ class StudyTable:
         """Read what `to_markdown` wrote; the frame is not in it. Anything else is a ValueError."""
         lines = text.splitlines()
         if len(lines) < 2 or not all(line.startswith("|") and line.endswith("|") for line in lines):
-            raise ValueError("it holds something else than a table")
+            raise ValueError("it holds something other than a table")
         # An empty place is two spaces, of which a neighbour's bar takes one: no bar is missed.
         columns, *rows = ([*line[2:-2].split(" | ")] for line in (lines[0], *lines[2:]))
         if any(len(row) != len(columns) for row in rows):

@@ -2,6 +2,8 @@
 
 import math
 
+from budgetrec.allocation import SHARING_WORDS
+
 # The parts of memory by their names in a plan, in the order in which they are shown.
 MEMORY_NAMES = {
     "weights": "weights",
@@ -12,6 +14,9 @@ MEMORY_NAMES = {
     "logits": "logits",
     "workspace": "workspace",
 }
+# What was measured while a run trained: what it added to the process at most, which is what a budget counts,
+# and the largest size of the process, Python and torch included.
+_MEMORY_LABELS = {"training_bytes": "training adds", "peak_bytes": "process"}
 # The sources of noise, likewise.
 NOISE_NAMES = {
     "example": "which sequences are drawn",
@@ -19,12 +24,7 @@ NOISE_NAMES = {
     "target_class": "negatives of a target",
     "bias": "bias of sampling",
 }
-# Who shares a set of negatives.
-SHARING_NAMES = {
-    "batch": "one set for the batch",
-    "sequence": "one set per sequence",
-    "target": "one set per target",
-}
+SHARING_NAMES = SHARING_WORDS  # who shares a set of negatives
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -58,7 +58,7 @@ def as_seconds(seconds: float) -> str:
 
 
 def as_step_seconds(seconds: float) -> str:
-    """Return how long a step takes, to a tenth of a millisecond: plans can differ by as little.
+    """Return how long a step takes, to a tenth of a millisecond: plans can differ by that little.
 
     >>> as_step_seconds(0.0123), as_step_seconds(2.5)
     ('12.3 ms', '2.5 s')
@@ -115,7 +115,7 @@ def as_text(name: str, value: object) -> str:
 def label(name: str) -> str:
     """Return a key as words.
 
-    >>> label("num_negatives"), label("peak_bytes")
-    ('num negatives', 'peak memory')
+    >>> label("num_negatives"), label("training_bytes"), label("peak_bytes")
+    ('num negatives', 'training adds', 'process')
     """
-    return name.replace("peak_bytes", "peak memory").replace("_", " ")
+    return _MEMORY_LABELS.get(name, name.replace("_", " "))

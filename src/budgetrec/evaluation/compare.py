@@ -74,26 +74,30 @@ def compare(
     runs: Sequence[Run | Path | str],
     *,
     part: str = "test",
-    keep_seen: bool = False,
+    keep_seen: bool | None = None,
     dataset: Dataset | Path | str | None = None,
     seed: int = 0,
+    device: str = "cpu",
     report: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
     """Evaluate runs of one dataset and compare them, users and seeds paired; the first is the baseline.
 
-    A run is opened, evaluated and let go before the next, so memory holds one model at a time. The `seed` is
+    A run is opened, evaluated and freed before the next, so memory holds one model at a time. The `seed` is
     of the bootstrap; `dataset` says where the data is now if it has moved. Of runs with the same settings and
-    the same seed the first stands for its seed.
+    the same seed the first stands for its seed. Whether items of a user's history are left out is what the
+    first run does, if `keep_seen` does not say.
     """
     if len(runs) < 2:
-        raise ArgumentError("a comparison needs two runs or more. Pass another, or use evaluate.")
+        raise ArgumentError("a comparison needs two runs or more. Pass another one, or use evaluate.")
     _check_each_once([run.folder if isinstance(run, Run) else Path(run) for run in runs])
     entries: list[_Entry] = []
     for run in runs:
         if not isinstance(run, Run):
             report(f"opening {run}")
-            run = Run.open(run, dataset=dataset)
-        entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report)
+            run = Run.open(run, dataset=dataset, device=device)
+        keep_seen = run.keep_seen if keep_seen is None else keep_seen
+        entry = _enter(run, part=part, keep_seen=keep_seen, seed=seed, report=report, progress=progress)
         _check_same_data(entries[0] if entries else entry, entry)
         entries.append(entry)
     entries = _with_own_names(entries)
@@ -102,7 +106,7 @@ def compare(
     metrics = [*TESTED, LOSSES[part]]
     return Comparison(
         part=part,
-        keep_seen=keep_seen,
+        keep_seen=entries[0].evaluation.keep_seen,
         horizons=horizons,
         runs=_table_of_runs(entries, horizons),
         users=_table_of_users(entries, metrics, seed=seed),
@@ -115,16 +119,25 @@ def _check_each_once(folders: list[Path]) -> None:
     resolved = [folder.resolve() for folder in folders]
     for place, folder in enumerate(resolved):
         if folder in resolved[:place]:
-            raise ArgumentError(f"{folders[place]} is given twice. Pass each run once.")
+            raise ArgumentError(f"{folders[place]} was passed twice. Pass each run once.")
 
 
-def _enter(run: Run, *, part: str, keep_seen: bool, seed: int, report: Callable[[str], None]) -> _Entry:
+def _enter(
+    run: Run,
+    *,
+    part: str,
+    keep_seen: bool,
+    seed: int,
+    report: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> _Entry:
     evaluation = evaluate(
         run,
         part=part,
         keep_seen=keep_seen,
         seed=seed,
         report=lambda stage: report(f"{run.name}: {stage}"),
+        progress=progress,
     )
     flat = {
         key: value

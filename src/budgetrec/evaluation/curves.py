@@ -43,7 +43,7 @@ def mean_loss(places: Floats, losses: Floats, horizon: float | None = None) -> f
     horizon = end if horizon is None else horizon
     if not begin <= horizon <= end:
         raise ArgumentError(
-            f"the horizon {horizon:g} lies outside of a curve from {begin:g} to {end:g}. "
+            f"the horizon {horizon:g} lies outside a curve from {begin:g} to {end:g}. "
             "Pass one that every run reaches."
         )
     if horizon == begin:
@@ -85,7 +85,7 @@ def _curve(metrics: pl.DataFrame, axis: str) -> tuple[Floats, Floats]:
         raise DataError("the run has no evaluation yet, so it has no curve. Train it for at least one.")
     if not (np.isfinite(places).all() and np.isfinite(losses).all()):
         raise DataError(
-            f"the run's metrics hold {AXES[axis]} or val_loss that are no numbers. Train the run again."
+            f"the run's metrics hold {AXES[axis]} or val_loss that are not numbers. Train the run again."
         )
     if (np.diff(places) < 0).any():
         raise DataError(f"the run's {AXES[axis]} go backwards. Train the run again into a new folder.")

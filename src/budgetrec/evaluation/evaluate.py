@@ -1,12 +1,15 @@
 """Evaluate one run: averages with intervals, user by user, and what its training curve says."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from budgetrec.data.repeats import repeated_targets
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError
 from budgetrec.evaluation.curves import summarise_curve
@@ -23,18 +26,38 @@ LOSSES = {"test": "test_loss", "validation": "val_loss"}
 
 
 @dataclass(frozen=True)
+class Group:
+    """What holds for a part of the users: their number, and averages with intervals by name."""
+
+    num_users: int
+    intervals: dict[str, Interval]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the averages by name and their intervals, for JSON."""
+        return {
+            "num_users": self.num_users,
+            **{name: each.mean for name, each in self.intervals.items()},
+            "intervals": {name: [each.low, each.high] for name, each in self.intervals.items()},
+        }
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How good a run is on one part of its dataset.
 
     - `run`: what its folder is called.
     - `part`: `test` or `validation`, what was held out.
-    - `keep_seen`: whether the items of a user's history were ranked too.
+    - `keep_seen`: whether the items of a user's history were ranked too. If not, a held-out item that is one
+      of them has the last rank, as it would not be recommended either.
     - `cutoffs`: the lengths of the lists that were judged, shortest first.
     - `num_users`, `num_items`: how many users had an item held out, and how many items it was ranked among.
     - `metrics`: averages over users by name, and `coverage@k`, which is one number for all of them.
     - `intervals`: where each average lies with 95% confidence.
+    - `groups`: the same apart for users whose held-out item is `new` to them and for those who had it before,
+      `repeated`; empty if no item is repeated.
     - `training`: what the run's own rows say, such as its last `val_loss`, its areas and its speed.
-    - `per_user`: a row for each user: `user`, `item` (what was held out), `rank`, `loss` and every metric.
+    - `per_user`: a row for each user: `user`, `item` (what was held out), `rank`, `loss`, `repeated` (whether
+      the user had the item before) and every metric.
     """
 
     run: str
@@ -45,6 +68,7 @@ class Evaluation:
     num_items: int
     metrics: dict[str, float]
     intervals: dict[str, Interval]
+    groups: dict[str, Group]
     training: dict[str, float | int | None]
     per_user: pl.DataFrame
 
@@ -61,6 +85,7 @@ class Evaluation:
             **self.training,
             **self.metrics,  # of the validation part they hold a val_loss of their own, of the best weights
             "intervals": {name: [each.low, each.high] for name, each in self.intervals.items()},
+            "groups": {name: group.to_dict() for name, group in self.groups.items()},
         }
 
     def save(self, folder: Path, *, users: Path | None = None) -> tuple[Path, Path]:
@@ -78,37 +103,53 @@ def evaluate(
     *,
     part: str = "test",
     cutoffs: Sequence[int] = CUTOFFS,
-    keep_seen: bool = False,
+    keep_seen: bool | None = None,
     dataset: Dataset | Path | str | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    device: str = "cpu",
     report: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
     """Rank the held-out item of every user among the whole catalogue with the best weights of a run.
 
-    Ties count against the model. Items of a user's history are left out unless `keep_seen`; the `seed` is of
-    the bootstrap behind the intervals. `dataset` says where the data is now if it has moved, `batch_size` how
-    many histories are encoded at once (what is fast, if not given), and `report` hears what is being done.
+    Ties count against the model. Items of a user's history are left out, or not, as they are when the run
+    recommends; `keep_seen` overrules that. The `seed` is of the bootstrap behind the intervals. `dataset`
+    says where the data is now if it has moved, `batch_size` how many histories are encoded at once (what is
+    fast, if not given), `report` hears what is being done and `progress` how
+    many items are ranked. A run that is opened here computes on `device`, one of auto, cpu and cuda.
     """
     if part not in PARTS:
         raise ArgumentError(f"part is {part!r}. Pass {' or '.join(PARTS)}.")
     cutoffs = check_cutoffs(cutoffs)
     if not isinstance(run, Run):
         report("opening the run")
-        run = Run.open(run, dataset=dataset)
-    dataset = run.dataset
+        run = Run.open(run, dataset=dataset, device=device)
+    dataset, keep_seen = run.dataset, run.keep_seen if keep_seen is None else keep_seen
+    if cutoffs[-1] > max(dataset.num_items, *CUTOFFS):
+        raise ArgumentError(
+            f"cutoffs are {cutoffs}, and the catalogue has {dataset.num_items:,} items. Pass shorter lists."
+        )
     targets = dataset.test() if part == "test" else dataset.validation()
     if len(targets) == 0:
         raise DataError(f"the dataset of {run.folder} holds nothing out for {part}. Pass another --part.")
     report(f"ranking {len(targets):,} items among {dataset.num_items:,}")
     ranking = rank_targets(
-        run.model, dataset, targets, batch_size=batch_size, keep_seen=keep_seen, list_length=cutoffs[-1]
+        run.model,
+        dataset,
+        targets,
+        batch_size=batch_size,
+        keep_seen=keep_seen,
+        list_length=cutoffs[-1],
+        progress=progress,
     )
     report("averaging")
     of_lists = list_metrics(ranking, dataset, cutoffs)
     values = per_user(ranking.ranks, cutoffs)
     values |= {name: value for name, value in of_lists.items() if not isinstance(value, float)}
-    intervals = bootstrap_intervals({**values, LOSSES[part]: ranking.losses}, seed=seed)
+    averaged = {**values, LOSSES[part]: ranking.losses}
+    intervals = bootstrap_intervals(averaged, seed=seed)
+    repeated = repeated_targets(dataset, targets)
     metrics = {name: interval.mean for name, interval in intervals.items()}
     metrics |= {name: value for name, value in of_lists.items() if isinstance(value, float)}
     return Evaluation(
@@ -120,9 +161,28 @@ def evaluate(
         num_items=ranking.num_items,
         metrics=metrics,
         intervals=intervals,
+        groups=_groups(averaged, repeated, seed=seed),
         training={**summarise_training(run.metrics), "best_step": run.best_step},
-        per_user=_table_of_users(run, ranking).with_columns(**values),
+        per_user=_table_of_users(run, ranking).with_columns(repeated=repeated, **values),
     )
+
+
+def _groups(
+    values: Mapping[str, NDArray[np.float64]], repeated: NDArray[np.bool_], *, seed: int
+) -> dict[str, Group]:
+    """Average apart what is new to its user and what is not, if there is anything of the second kind."""
+    if not repeated.any():
+        return {}
+    return {
+        name: Group(
+            num_users=int(chosen.sum()),
+            intervals=bootstrap_intervals(
+                {metric: each[chosen] for metric, each in values.items()}, seed=seed
+            ),
+        )
+        for name, chosen in (("new", ~repeated), ("repeated", repeated))
+        if chosen.any()
+    }
 
 
 def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
@@ -133,7 +193,8 @@ def summarise_training(metrics: pl.DataFrame) -> dict[str, float | int | None]:
     return {
         "val_loss": last["val_loss"],
         **areas,
-        "peak_bytes": metrics["peak_bytes"].max(),
+        "training_bytes": metrics["training_bytes"].max() if "training_bytes" in metrics.columns else None,
+        "peak_bytes": metrics["peak_bytes"].max() if "peak_bytes" in metrics.columns else None,
         "examples_per_second": last["examples"] / seconds if seconds else None,
         "steps": last["step"],
     }

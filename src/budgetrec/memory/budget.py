@@ -57,7 +57,7 @@ class MemoryWatch:
             trim_heap()
 
     def forget_peak(self) -> None:
-        """Hand freed memory back and count anew, to see whether smaller steps stay within the budget."""
+        """Hand freed memory back and count again, to see whether smaller steps stay within the budget."""
         self.peak()
         release_memory()
         reset_peak(self.device)

@@ -1,4 +1,4 @@
-"""What is there through all of training: weights, gradients and the state of the optimisers."""
+"""What is in memory throughout training: weights, gradients and the state of the optimisers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MakeOptimizers = Callable[[list[nn.Parameter], list[nn.Parameter]], list[Optimiz
 
 @dataclass(frozen=True)
 class Fixed:
-    """Bytes that do not depend on the batch, each for a catalogue of any size: constant + bytes an item."""
+    """Bytes that do not depend on the batch, each for a catalogue of any size: constant + bytes per item."""
 
     weights: tuple[int, float]
     gradients: tuple[int, float]  # row-sparse sums apart
@@ -38,8 +38,8 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
     others = sum(parameter.nbytes for parameter in parameters) - in_tables
     buffers = sum(buffer.nbytes for buffer in model.buffers() if buffer.shape[:1] != (num_items,))
     per_item = in_tables / num_items
-    dense_state = _state_share(make, 64, sparse=False)
-    table_state = sum(_state_share(make, table.shape[1], sparse=sparse) * table.nbytes for table in tables)
+    dense_state = state_share(make, 64, sparse=False)
+    table_state = sum(state_share(make, table.shape[1], sparse=sparse) * table.nbytes for table in tables)
     return Fixed(
         weights=(others + buffers, per_item),
         gradients=(others, 8.0 * len(tables) if sparse else per_item),  # a place an item where sparse
@@ -67,14 +67,14 @@ def count_own(model: nn.Module, make: MakeOptimizers, *, at_once: bool) -> tuple
     (optimizer,) = make([stand_in], [])
     optimizer.step()  # makes its state
     share = record(optimizer.step, ("update",)).peak / stand_in.nbytes
-    state = round(_state_share(make, 64, sparse=False) * sum(trained))
+    state = round(state_share(make, 64, sparse=False) * sum(trained))
     return (
         Fixed(weights=(weights, 0.0), gradients=(0, 0.0), state=(state, 0.0)),
         FreshGradients(sum(trained), round(share * (sum(trained) if at_once else max(trained, default=0)))),
     )
 
 
-def _state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
+def state_share(make: MakeOptimizers, dim: int, *, sparse: bool) -> float:
     """Return the state of a parameter (R, dim) in its own bytes, counters apart."""
     stand_in = nn.Parameter(torch.zeros(8, dim))
     stand_in.grad = _touch(stand_in, 1) if sparse else torch.zeros(8, dim)
@@ -93,7 +93,7 @@ class UpdateBytes:
     peaks: tuple[int, ...]
 
     def __call__(self, touched: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Interpolate, and go on with the last slope: above one block only ids grow with the rows."""
+        """Interpolate, and continue with the last slope: above one block only ids grow with the rows."""
         slope = (self.peaks[-1] - self.peaks[-2]) / (self.rows[-1] - self.rows[-2])
         beyond = np.maximum(touched - self.rows[-1], 0) * slope
         needed: NDArray[np.float64] = np.interp(touched, (0, *self.rows), (0, *self.peaks)) + beyond

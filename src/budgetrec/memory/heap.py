@@ -2,7 +2,7 @@
 
 glibc takes large blocks from the system one by one at first, but each one that is released raises the size
 from which it does so, up to 32 MiB. Activations then share one heap, whose holes stay resident: after a few
-steps with large parts a process has 1.6 times of what its tensors need, and how much hangs on chance. With a
+steps with large parts a process has 1.6 times what its tensors need, and how much depends on chance. With a
 fixed threshold of half a MiB large tensors come and go whole, and pay for fresh pages each time: 38% more
 processor time with one set of negatives per target (parts of 2,048 positions, k = 72, d = 64), nothing
 measurable with one set per sequence at k = 128. So only runs with a budget do this, and the planner while it

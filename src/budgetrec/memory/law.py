@@ -1,8 +1,8 @@
 """From a few small steps to a function: the bytes in use at each moment of a step, for steps of any size.
 
-Steps of different sizes go the same way through the code, so at each moment the bytes in use are a sum of
+Steps of different sizes take the same path through the code, so at each moment the bytes in use are a sum of
 sizes of tensors, each of which is linear in a few products of the step's sizes. Coefficients are found from
-small steps by least squares without negative numbers; the peak of a large step is the largest of these
+small steps by non-negative least squares; the peak of a large step is the largest of these
 functions.
 """
 

@@ -1,7 +1,7 @@
 """What a process needs for training besides tensors: code of libraries, their workspaces, threads.
 
 It is measured, not guessed: a child process trains a small model for a few steps, evaluates it, releases it
-and the holes of its heap, and looks by how much it has grown nevertheless.
+and the holes of its heap, and reports how much it has grown all the same.
 """
 
 import subprocess
@@ -59,7 +59,11 @@ def _train(config: RunConfig, dataset: Dataset) -> None:
     generator = torch.Generator().manual_seed(0)
     model = build_model(config.model, _ITEMS, features=None, generator=generator)
     sampler = build_sampler(
-        config.objective, num_items=_ITEMS, train_counts=dataset.train_counts, item_table=model.item_table
+        config.objective,
+        num_items=_ITEMS,
+        train_counts=dataset.train_counts,
+        target_counts=lambda num_slots: dataset.train_counts.astype(np.float64),
+        item_table=model.item_table,
     )
     objective = build_objective(config.objective, _ITEMS, sampler)
     row_gradients = gather_in_place(model, sparse=False)

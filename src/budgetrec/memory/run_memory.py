@@ -103,7 +103,7 @@ class RunMemory:
 
         `lengths` are the targets of each training window (`TrainingBatches.lengths`). Batch size,
         micro-batches and negatives of `config` are ignored; `table_updates` must be "dense" or "row-sparse".
-        `train_counts` (K,) say how often popular items are drawn; without them, all count as alike.
+        `train_counts` (K,) say how often popular items are drawn; without them, all count alike.
         `overhead` is what `measure_overhead` found.
         """
         sparse = is_sparse(config, with_features=features_width is not None)

@@ -45,6 +45,7 @@ def objective_for(asked: Asked, config: RunConfig, model: SequenceModel) -> Obje
         settings,
         num_items=model.num_items,
         train_counts=np.ones(model.num_items, np.int64),
+        target_counts=lambda num_slots: np.ones(model.num_items),
         item_table=model.item_table,
     )
     return build_objective(settings, model.num_items, sampler, block_bytes=asked.block_bytes)
@@ -73,6 +74,7 @@ def frequencies_of(config: RunConfig, train_counts: NDArray[np.int64] | None) ->
         replace(config.objective, num_negatives=1),
         num_items=len(train_counts),
         train_counts=train_counts,
+        target_counts=lambda num_slots: train_counts.astype(np.float64),
         item_table=lambda: torch.zeros(len(train_counts), 1),
     )
     log_q = None if sampler is None else specification.proposal(sampler)

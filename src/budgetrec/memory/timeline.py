@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch._C._profiler import _EventType
 from torch.autograd import profiler
 
-_STAGE = "budgetrec.memory.stage:"
-_TURN = "budgetrec.memory.turn:"
-_BEGIN = "budgetrec.memory.begin"
+_PREFIX = "budgetrec.memory."
+_STAGE = f"{_PREFIX}stage:"
+_TURN = f"{_PREFIX}turn:"
+_BEGIN = f"{_PREFIX}begin"
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def turn(before: str, after: str) -> None:
 
 
 def begin() -> None:
-    """Say that the work begins here, and that what came before was in preparation of it."""
+    """Say that the work begins here, and that what came before was in preparation for it."""
     with profiler.record_function(_BEGIN):
         pass
 
@@ -74,24 +75,24 @@ def record(work: Callable[[], object], stages: tuple[str, ...]) -> Timeline:
     with profiler.profile(use_kineto=False, profile_memory=True) as profile:
         work()
     assert profile.kineto_results is not None  # noqa: S101 - set at the end of every profile
-    events = sorted(
-        _events(profile.kineto_results.experimental_event_tree(), stages[0]), key=lambda e: e.time
-    )
+    events = _events(profile.kineto_results.experimental_event_tree(), stages[0])
     places = {name: place for place, name in enumerate(stages)}
     changes: list[tuple[int, int, int]] = []  # where the event falls, whose bytes change, by how many
     homes: dict[int, int] = {}
     first = 0
-    for event in events:
-        if event.stage == _BEGIN:
+    for _, stage_name, pointer, size, marker in events:
+        if not marker:
+            now = places[stage_name]
+            if size > 0:
+                homes[pointer] = home = now
+            else:
+                home = homes.pop(pointer, 0)  # 0: it was allocated before the work began
+            changes.append((now, home, size))
+        elif marker == _BEGIN:
             first, places = len(changes), {name: place for place, name in enumerate(stages)}
-        elif event.turned is not None:
-            places[event.stage] = places[event.turned]
-        elif event.size > 0:
-            homes[event.pointer] = places[event.stage]
-            changes.append((places[event.stage], places[event.stage], event.size))
         else:
-            home = homes.pop(event.pointer, 0)  # 0: it was allocated before the work began
-            changes.append((places[event.stage], home, event.size))
+            before, after = marker.removeprefix(_TURN).split(":")
+            places[before] = places[after]
     changes = changes[first:]
     live = np.zeros((len(changes), len(stages)), np.int64)
     for row, (_, home, size) in enumerate(changes):
@@ -99,29 +100,33 @@ def record(work: Callable[[], object], stages: tuple[str, ...]) -> Timeline:
     return Timeline(stages, live.cumsum(0), np.array([change[0] for change in changes], np.int64))
 
 
-@dataclass(frozen=True)
-class _Event:
-    time: int
-    stage: str
-    turned: str | None = None
-    pointer: int = 0
-    size: int = 0
+# When it was, the stage around it, the address, bytes (below 0: released), and a marker's name or "".
+_Event = tuple[int, str, int, int, str]
 
 
-def _events(tree: list[Any], stage_name: str) -> Iterator[_Event]:
-    waiting = [(event, stage_name) for event in reversed(tree)]
+def _events(tree: list[Any], stage_name: str) -> list[_Event]:
+    """Return allocations, releases and markers in the order of time."""
+    found: list[_Event] = []
+    waiting = [(tree, stage_name)]
+    allocation, operator = _EventType.Allocation, _EventType.TorchOp
     while waiting:
-        event, own = waiting.pop()
-        if event.tag == _EventType.Allocation:
-            fields = event.extra_fields
-            yield _Event(event.start_time_ns, own, None, fields.ptr, fields.alloc_size)
-            continue
-        name = event.name
-        if name.startswith(_TURN):
-            before, after = name.removeprefix(_TURN).split(":")
-            yield _Event(event.start_time_ns, before, after)
-        elif name == _BEGIN:
-            yield _Event(event.start_time_ns, _BEGIN)
-        else:
-            inner = name.removeprefix(_STAGE) if name.startswith(_STAGE) else own
-            waiting.extend((child, inner) for child in reversed(event.children))
+        events, own = waiting.pop()
+        for event in events:
+            tag = event.tag
+            if tag == allocation:
+                fields = event.extra_fields
+                found.append((event.start_time_ns, own, fields.ptr, fields.alloc_size, ""))
+                continue
+            inner = own
+            if tag == operator:
+                name = event.name
+                if name.startswith(_PREFIX):
+                    if not name.startswith(_STAGE):
+                        found.append((event.start_time_ns, own, 0, 0, name))
+                        continue
+                    inner = name.removeprefix(_STAGE)
+            children = event.children
+            if children:
+                waiting.append((children, inner))
+    found.sort(key=lambda event: event[0])
+    return found

@@ -1,6 +1,7 @@
 """The interface of a model to training, planning and evaluation: ids in, hidden states out, items as vectors.
 
-To add a model, subclass `SequenceModel` and implement `forward` and `item_vectors`. The other methods default
+To add a model, subclass `SequenceModel` and implement `forward` and `item_vectors`; `ModelSpecification` in
+specification.py says what its constructor takes. The other methods default
 to what a causal model needs, whose state at a position predicts the next item.
 """
 

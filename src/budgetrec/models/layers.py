@@ -11,7 +11,7 @@ from torch.nn import functional
 from budgetrec.errors import ArgumentError
 from budgetrec.models.activations import ACTIVATIONS
 from budgetrec.models.item_encoders import FeatureEncoder
-from budgetrec.models.specification import NORMS
+from budgetrec.models.specification import NORMS, check_dropout, check_heads
 from budgetrec.options import check_choice
 
 
@@ -25,8 +25,7 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        if not 0 <= rate < 1:
-            raise ArgumentError(f"dropout is {rate}; pass a share from 0 to below 1.")
+        check_dropout(rate)
         self.threshold = round(rate * 256)
         self.generator: torch.Generator | None = None  # set by `seed_dropout`; torch's global one otherwise
 
@@ -77,10 +76,7 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, *, causal: bool) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise ArgumentError(
-                f"dim is {dim} and num_heads is {num_heads}; pass a number of heads that divides the width."
-            )
+        check_heads(dim, num_heads)
         self.num_heads = num_heads
         self.causal = causal
         self.query = nn.Linear(dim, dim)

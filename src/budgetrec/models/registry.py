@@ -1,7 +1,7 @@
 """Every model by its name.
 
-A new model is a file of its own and one entry in `MODELS`. If it has options of its own, their record joins
-`ModelOptions`; flags and TOML keys follow. Models import torch only when they are built.
+A new model is a file of its own and one entry in `MODELS`. If it has options of its own, their record is a
+base of `ModelOptions`; flags and TOML keys follow. Models import torch only when they are built.
 """
 
 from dataclasses import dataclass

@@ -39,6 +39,7 @@ def binary_cross_entropy(
 
     Shapes as in `sampled_softmax`. `num_items` is only needed for gBCE when the table is a function.
 
+    >>> import torch
     >>> from budgetrec.samplers import Negatives
     >>> log_q = torch.full((1, 1), 0.5).log()
     >>> drawn = Negatives(torch.tensor([[1]]), log_q, log_q)

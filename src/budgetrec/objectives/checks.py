@@ -1,4 +1,4 @@
-"""Shapes, ranges and finite numbers, checked once at the door of every objective."""
+"""Shapes, ranges and finite numbers, checked once at the start of every objective."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Table = Tensor | Callable[[Tensor], Tensor]
 def check_inputs(
     hidden: Tensor, targets: Tensor, table: Table, mask: Tensor | None, negatives: Negatives | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Check that the parts fit, and give back hidden and targets with masked places set to zero.
+    """Check that the parts fit, and return hidden and targets with masked places set to zero.
 
     A masked place may hold anything, NaN included: it is overwritten, so it reaches neither loss nor
     gradient.
@@ -30,7 +30,7 @@ def check_inputs(
         if table.dim() != 2 or table.shape[1] != hidden.shape[2]:
             raise ArgumentError(
                 f"the table has shape {tuple(table.shape)} and hidden {tuple(hidden.shape)}; "
-                "pass one vector an item, (items, dim), of the width of hidden."
+                "pass one vector per item, (items, dim), of the width of hidden."
             )
         num_items = table.shape[0]
     targets = check_targets(targets, num_items, mask)
@@ -56,7 +56,7 @@ def check_inputs(
 
 
 def check_options(temperature: float) -> None:
-    """Refuse a temperature that turns logits round or away."""
+    """Refuse a temperature that flips the sign of logits or makes them infinite."""
     if not temperature > 0:
         raise ArgumentError(
             f"temperature is {temperature}; logits are divided by it, so pass a positive number."

@@ -1,7 +1,7 @@
 r"""Exact softmax cross-entropy over the whole catalogue, $-s_p + \log \sum_{j=1}^{K} e^{s_j}$.
 
 Materialised it takes $T K$ logits, and as many again for the gradient. Lean, memory does not grow with $T K$:
-torch's `linear_cross_entropy` works in blocks of targets, each against all items, which serves while a block
+torch's `linear_cross_entropy` works in blocks of targets, each against all items, which is fine while a block
 of 64 MiB holds enough targets for fast products; for larger catalogues both targets and items are cut here,
 with a running log-sum-exp in the forward pass and the logits computed again in the backward pass (as in cut
 cross-entropy, Wijmans et al. 2024).

@@ -5,7 +5,7 @@ r"""The logQ corrections of in-batch and other popularity-driven draws.
 - Refined logQ (Khrylchenko et al., RecSys 2025): the positive is not a draw, so it is taken out of both the
   sum and the proposal: $c_j = s_j - \log q'_j$ with $q'_j = q_j / (1 - q_p)$, and $L = -\mathrm{sg}(1 -
   P)\,(s_p - \log \sum_j e^{c_j})$ with $P = e^{s_p} / (e^{s_p} + \frac{1}{|N|} \sum_j e^{c_j})$, where sg
-  stops the gradient. Its value is no log-likelihood; its gradient is an estimate of the full softmax's.
+  stops the gradient. Its value is not a log-likelihood; its gradient is an estimate of the full softmax's.
 
 `logQ on negatives only` is the correction `"logq-negatives"` of `sampled_softmax.py`.
 """

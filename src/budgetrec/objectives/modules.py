@@ -1,4 +1,4 @@
-"""The objectives as modules, for models that give hidden states of shape (sequences, positions, dim)."""
+"""The objectives as modules, for models that return hidden states of shape (sequences, positions, dim)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -156,7 +156,7 @@ class SampledObjective(nn.Module):
     ) -> Tensor:
         """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d).
 
-        Negatives are drawn with `generator`, unless they are given.
+        Negatives are drawn with `generator`, unless they are passed.
         """
         hidden, targets, negatives, mask = self._prepare(hidden, targets, table, mask, generator, negatives)
         return mean_loss(

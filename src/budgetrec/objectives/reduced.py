@@ -23,7 +23,7 @@ BLOCK_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Rounds:
-    """Which chunk every state and item is in, one row a round."""
+    """Which chunk every state and item is in, one row per round."""
 
     of_states: Tensor  # (rounds, T)
     of_items: Tensor  # (rounds, K)
@@ -57,7 +57,7 @@ def reduced_cross_entropy(
     if not 1 <= num_chunks <= table.shape[0] or num_neighbors < 0 or num_rounds < 1:
         raise ArgumentError(
             f"num_chunks is {num_chunks}, num_neighbors {num_neighbors} and num_rounds {num_rounds} for a "
-            f"table of shape {tuple(table.shape)}; pass from 1 chunk to one an item, no negative neighbours "
+            f"table of shape {tuple(table.shape)}; pass from 1 chunk to one per item, no negative neighbours "
             "and at least 1 round."
         )
     rounds = choose_rounds(

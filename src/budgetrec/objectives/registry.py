@@ -1,7 +1,7 @@
 """Every objective by its name.
 
 A new objective is a file of its own and one entry in `OBJECTIVES`. If it has options of its own, their record
-joins `ObjectiveOptions`; flags and TOML keys follow. Builders import torch only when they are called.
+is a base of `ObjectiveOptions`; flags and TOML keys follow. Builders import torch only when they are called.
 """
 
 from dataclasses import dataclass

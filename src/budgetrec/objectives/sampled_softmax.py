@@ -10,7 +10,8 @@ among $k$ draws:
   over negatives is then an unbiased estimate of the partition function without the positive, and the loss is
   consistent as $k$ grows;
 - `"logq-negatives"`: negatives shifted by $-\log(k q_j)$ (Bengio and Senécal 2008; Blanc and Rendle 2018):
-  the same up to the hits, without looking at $q_p$.
+  the same up to the hits, without looking at $q_p$. Slots that are empty, or that hold the target itself
+  whatever was drawn, are not among the $k$.
 
 The logQ forms that touch the positive are in `logq.py`.
 """
@@ -37,9 +38,9 @@ def _theorem_rows(scores: Scores) -> Tensor:
 
 
 def _logq_negatives_rows(scores: Scores) -> Tensor:
-    kept = scores.num_kept()
-    slots = scores.negatives.shape[2]
-    return _against(scores.positive, _weighed(scores, kept) - kept.new_tensor(slots).log())
+    rest = _weighed(scores, scores.num_kept())
+    # A target that is alone in its batch meets no draw, and has nothing in its sum either.
+    return _against(scores.positive, rest - scores.num_draws.clamp(min=torch.finfo(rest.dtype).tiny).log())
 
 
 def _weighed(scores: Scores, kept: Tensor) -> Tensor:

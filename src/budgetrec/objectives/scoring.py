@@ -6,6 +6,7 @@ the losses, so that an objective is only its formula, and lean mode is written o
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ class Scores:
     dropped: Tensor  # (G, m, k), True where the slot does not count
     log_q: Tensor  # (G or 1, 1, k or 1)
     log_q_targets: Tensor  # (G or 1, m or 1)
+    num_draws: Tensor  # (G or 1, 1), draws from q that a target meets: hits count, empty slots do not
 
     def num_kept(self) -> Tensor:
         """How many negatives count for each target, k - hits, (G, m).
@@ -97,7 +99,7 @@ def _gather(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a matrix of vectors, and the places in it of the targets and negatives.
 
-    Usually the table and the ids themselves. When the table is a function, when the gradient shall be
+    Usually the table and the ids themselves. When the table is a function, when the gradient is to be
     row-sparse, or when lean mode would hold a whole table of gradients for a few rows, it is the distinct
     rows of this step.
     """
@@ -118,7 +120,7 @@ def _gather(
 def _gather_both(table: Table, targets: Tensor, ids: Tensor, *, sparse_grad: bool) -> tuple[Tensor, Tensor]:
     """Gather the positives (G, m, d) and the negatives (G, k, d).
 
-    A function is asked for just these. With torch's gradients, each gather from a table gives one of the size
+    A function is asked only for these. With torch's gradients, each gather from a table gives one of the size
     of the table, and splitting one gather copies its gradient: take the cheaper.
     """
     if not isinstance(table, Tensor):
@@ -149,6 +151,11 @@ class _Parts:
     negatives: Negatives
     block_bytes: int = BLOCK_BYTES
 
+    @cached_property
+    def num_draws(self) -> Tensor:
+        """The draws that each target of a group meets."""
+        return self.negatives.count_draws()
+
     def losses(
         self,
         hidden: Tensor,
@@ -174,7 +181,10 @@ class _Parts:
             positive, scores = self._score(hidden, positives, others)
             scores = scores.masked_fill_(dropped, -torch.inf)
             log_q, log_q_targets = log_q[:, None].to(scores.dtype), log_q_targets.to(scores.dtype)
-            losses = self.row_loss(Scores(positive, scores, dropped, log_q, log_q_targets))
+            num_draws = self.num_draws if len(self.num_draws) == 1 else self.num_draws[groups]
+            losses = self.row_loss(
+                Scores(positive, scores, dropped, log_q, log_q_targets, num_draws.to(scores.dtype))
+            )
             # A negative whose logit is -inf vanishes from the loss and spoils the gradient; this brings it
             # back.
             return losses + 0 * others.detach().sum(dtype=losses.dtype)
@@ -196,7 +206,7 @@ class _LeanSum(torch.autograd.Function):
     r"""The weighted sum of losses, block by block, with the gradient taken while a block's logits exist.
 
     The loss is a scalar, so its gradient is `grad_output` times numbers that are known in the forward pass.
-    Taking them there costs no second product of matrices, where recomputing the logits in the backward pass
+    Computing them there costs no second matrix product, where recomputing the logits in the backward pass
     would; what is kept is one gradient for hidden, (T, d), and one for the rows, and never more than a block
     of logits.
     """

@@ -1,13 +1,13 @@
-"""What the house knows of an objective besides its formula: see `objectives.registry`.
+"""What the rest of the package knows about an objective besides its formula: see `objectives.registry`.
 
-Nothing here imports torch, so that `--help` comes at once.
+Nothing here imports torch, so that `--help` answers at once.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from budgetrec.options import Options, check_choice, check_positive, check_share, setting
+from budgetrec.options import Options, check_choice, check_count, check_positive, check_share, setting
 
 if TYPE_CHECKING:
     from budgetrec.objectives.contract import Objective
@@ -35,7 +35,7 @@ class ScoreOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSoftmaxOptions(ScoreOptions):
-    """Of sampled softmax."""
+    """Options of sampled softmax."""
 
     correction: str = setting(
         "theorem", f"How sampled softmax corrects for the sampler: {', '.join(CORRECTIONS)}."
@@ -48,7 +48,7 @@ class SampledSoftmaxOptions(ScoreOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationOptions(Options):
-    """Of gBCE."""
+    """Options of gBCE."""
 
     calibration: float = setting(0.75, "gBCE: from 0 (plain BCE) to 1 (full correction).")
 
@@ -59,25 +59,25 @@ class CalibrationOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions(Options):
-    """Of objectives that score targets against the items near them."""
+    """Options of objectives that score targets against the items near them."""
 
     num_buckets: int = setting(64, "SCE: number of buckets; RECE: number of chunks.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(num_buckets=self.num_buckets)
+        check_count(num_buckets=self.num_buckets, most=10**9)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BucketOptions(ChunkOptions):
-    """Of SCE."""
+    """Options of SCE."""
 
     bucket_targets: int = setting(256, "SCE: targets per bucket.")
     bucket_items: int = setting(256, "SCE: items per bucket.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items)
+        check_count(bucket_targets=self.bucket_targets, bucket_items=self.bucket_items, most=10**9)
 
 
 @dataclass(frozen=True, kw_only=True)

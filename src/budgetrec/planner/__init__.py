@@ -1,1 +1,1 @@
-"""The planner, values in a row: Request -> Measurements (bytes, seconds, noise) -> Search -> Plan."""
+"""The planner, a chain of values: Request -> Measurements (bytes, seconds, noise) -> Search -> Plan."""

@@ -1,11 +1,11 @@
-r"""What a plan assumes where it cannot measure: without data, without the device, or outside of the law.
+r"""What a plan assumes where it cannot measure: without data, without the device, or outside the law.
 
 **Noise.** States are normalised, so $\|x\|^2 = d$ and a target's example noise is about $d$; the targets of a
 sequence hardly share theirs. The softmax is taken to be as concentrated as in a SASRec after a few epochs on
 MovieLens-1M ($\rho = 40$), and $C_x$, $C_p$ within a sequence and $C_p$ between sequences to have the ratios
 that were measured there (experiments/LOG.md).
 
-**Seconds.** Multiplications at a rate, bytes at a rate, and a fixed time a step.
+**Seconds.** Multiplications at a rate, bytes at a rate, and a fixed time per step.
 """
 
 import dataclasses
@@ -57,10 +57,10 @@ class Rates:
 
 RATES = {
     "cuda": Rates(
-        flops=2e13, bytes=1e12, fixed=8e-3, part=4e-3, words="a GPU of 20 TFLOP/s and 1 TB/s, 8 ms a step"
+        flops=2e13, bytes=1e12, fixed=8e-3, part=4e-3, words="a GPU of 20 TFLOP/s and 1 TB/s, 8 ms per step"
     ),
     "cpu": Rates(
-        flops=6e10, bytes=1e10, fixed=4e-3, part=1e-3, words="cores of 60 GFLOP/s and 10 GB/s, 4 ms a step"
+        flops=6e10, bytes=1e10, fixed=4e-3, part=1e-3, words="cores of 60 GFLOP/s and 10 GB/s, 4 ms per step"
     ),
 }
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,15 @@ from numpy.typing import NDArray
 from budgetrec.allocation import Allocation
 from budgetrec.errors import PlanError
 from budgetrec.memory.budget import evaluation_block_bytes
+from budgetrec.memory.fixed import state_share
 from budgetrec.memory.run_memory import RunMemory
+from budgetrec.memory.run_parts import optimizer_maker
 from budgetrec.models import SequenceModel
 from budgetrec.planner.request import Request
-from budgetrec.planner.suggestions import nothing_fits
+from budgetrec.planner.suggestions import nothing_fits, table_too_large
 from budgetrec.settings.sections import RunConfig
+
+_FAR_ABOVE = 1.25  # the smallest steps of different families differ by less
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +46,16 @@ class ByteCounter:
     device_type: str
     overhead: int
     model: SequenceModel | None = None
-    _known: dict[tuple[RunConfig, int], RunMemory] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[RunConfig, RunMemory] = field(default_factory=dict, repr=False, compare=False)
 
     def count(self, config: RunConfig, budget_bytes: int) -> RunMemory:
         """Return the bytes of runs with these settings, for any n and k."""
+        if config not in self._known:
+            self._known[config] = self._dry_run(config)
         block_bytes = evaluation_block_bytes(budget_bytes)
-        key = (config, block_bytes)
-        if key not in self._known:
-            self._known[key] = self._dry_run(config, block_bytes)
-        return self._known[key]
+        return dataclasses.replace(self._known[config], evaluation_block_bytes=block_bytes)
 
-    def _dry_run(self, config: RunConfig, block_bytes: int) -> RunMemory:
+    def _dry_run(self, config: RunConfig) -> RunMemory:
         data = self.data
         if self.model is not None:
             return RunMemory.of_model(
@@ -60,7 +64,6 @@ class ByteCounter:
                 lengths=data.lengths,
                 device_type=self.device_type,
                 overhead=self.overhead,
-                evaluation_block_bytes=block_bytes,
             )
         return RunMemory.dry_run(
             config,
@@ -70,8 +73,27 @@ class ByteCounter:
             train_counts=data.train_counts,
             device_type=self.device_type,
             overhead=self.overhead,
-            evaluation_block_bytes=block_bytes,
         )
+
+
+def refuse_large_tables(request: Request, data: Data) -> None:
+    """Raise an error at once where the item table and its optimiser state alone are above the bytes."""
+    config, table = request.config, partial(_table_bytes, data)
+    if data.features_width is not None or table(config) <= request.limit:
+        return
+    raise table_too_large(
+        config, num_items=data.num_items, budget=request.budget_bytes, limit=request.limit, table=table
+    )
+
+
+def _table_bytes(data: Data, config: RunConfig) -> int:
+    """Return the bytes of the item table and of its optimiser state; opening a run takes two tables."""
+    if data.features_width is not None:
+        return 0
+    sparse = config.optimizer.table_updates == "row-sparse"
+    make = optimizer_maker(config.optimizer, "row-sparse" if sparse else "dense")
+    numbers = data.num_items * config.model.dim * (1 if config.model.tied else 2)
+    return round(4 * numbers * max(2.0, 1 + state_share(make, config.model.dim, sparse=sparse)))
 
 
 def count_bytes(
@@ -79,6 +101,14 @@ def count_bytes(
 ) -> dict[Allocation, RunMemory]:
     """Count the bytes of every family; refuse a request for which nothing fits."""
     memory: dict[Allocation, RunMemory] = {}
+    # The leanest first: where even that is far above the bytes, the others need not be counted.
+    leanest = min(families, key=lambda each: (each.table_updates == "dense", not each.draws, not each.lean))
+    counted = counter.count(request.config.replaced(leanest.family.settings), request.budget_bytes)
+    if (
+        float(counted.total(1, 1 if leanest.draws else counter.data.num_items, 1))
+        > _FAR_ABOVE * request.limit
+    ):
+        refuse_if_nothing_fits(request, {leanest.family: counted}, counter)
     for each in families:
         counted = counter.count(request.config.replaced(each.family.settings), request.budget_bytes)
         first = next(iter(memory.values()), counted)
@@ -117,7 +147,7 @@ def refuse_if_nothing_fits(
         if updates != "auto":
             way = dataclasses.replace(way, table_updates=updates)
         if way.table_updates == "row-sparse" and (not way.draws or data.features_width is not None):
-            raise PlanError("there is no table of which a step touches some rows only.")
+            raise PlanError("there is no table of which a step touches only some rows.")
         return parts(way, counter.count(config.replaced(way.settings), request.budget_bytes))
 
     def enough() -> int:
@@ -138,4 +168,5 @@ def refuse_if_nothing_fits(
         limit=request.limit,
         enough=enough(),
         least=least,
+        table=partial(_table_bytes, data),
     )

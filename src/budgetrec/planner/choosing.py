@@ -10,6 +10,7 @@ from budgetrec.errors import PlanError
 from budgetrec.options import Value
 from budgetrec.planner.bytes import refuse_if_nothing_fits
 from budgetrec.planner.measurements import Measurements
+from budgetrec.planner.noise_record import noise_record
 from budgetrec.planner.plan import NOISE, Plan
 from budgetrec.planner.reasons import give_reasons, paper_choice, runner_ups
 from budgetrec.planner.request import Request
@@ -52,27 +53,33 @@ def make_search(request: Request, measured: Measurements) -> Search:
 def make_plan(request: Request, measured: Measurements) -> Planned:
     """Choose the best allocation that fits, or the paper's, and say why."""
     search = make_search(request, measured)
-    if request.options.rule == "paper":
-        chosen, ranked = _paper(search)
-    else:
-        ranked = search.best_of_all()
-        if not ranked:
-            refuse_if_nothing_fits(request, measured.memory, measured.counter)
-            raise PlanError(
-                "nothing that was asked for fits together. Leave out --micro-batches or --batch-size."
-            )
-        chosen = ranked[0]
-    return Planned(plan=_record(request, measured, search, chosen, ranked), search=search)
+    ranked = _rank(request, search)
+    if not ranked:
+        refuse_if_nothing_fits(request, measured.memory, measured.counter)
+        raise PlanError(
+            "nothing that was asked for fits together. Leave out --micro-batches or --batch-size."
+        )
+    return Planned(plan=_record(request, measured, search, ranked[0], ranked), search=search)
 
 
-def _paper(search: Search) -> tuple[Choice, list[Choice]]:
+def contenders(request: Request, measured: Measurements) -> list[Allocation]:
+    """Return what would be chosen, and the runner-up."""
+    return [choice.allocation for choice in _rank(request, make_search(request, measured))[:2]]
+
+
+def _rank(request: Request, search: Search) -> list[Choice]:
+    """Return what comes into question, the choice first."""
+    return _paper(search) if request.options.rule == "paper" else search.best_of_all()
+
+
+def _paper(search: Search) -> list[Choice]:
     shared = [way for way in search.families if way.sharing == "batch" and way.draws]
     found = [choice for way in shared if (choice := paper_choice(search, way)) is not None]
     if not found:
         raise PlanError("the paper's rule shares one set of negatives. Leave out --sharing and --objective.")
     chosen = max(found, key=lambda choice: (choice.allocation.batch_size, -choice.score))
     found.sort(key=lambda choice: choice.score)
-    return chosen, [chosen, *found, *search.best_of_all()]
+    return [chosen, *found, *search.best_of_all()]
 
 
 def _record(
@@ -105,16 +112,17 @@ def _record(
         parts=parts,
         noise={name: float(getattr(noise, name)) for name in NOISE},
         because=because,
-        assumptions=dict(measured.noise.assumptions),
+        assumptions={**measured.noise.assumptions, **measured.told},
         candidates=runner_ups(search, chosen, ranked),
         fixed=tuple(sorted(request.fixed)),
-        made_for=_made_for(request, allocation),
+        made_for=made_for(request, allocation),
         overhead_bytes=measured.counter.overhead,
         seconds_model=tuple(seconds_row(family, each) for family, each in measured.seconds.items()),
+        noise_model=noise_record(measured.noise.constants),
     )
 
 
-def _made_for(request: Request, allocation: Allocation) -> dict[str, Value]:
+def made_for(request: Request, allocation: Allocation) -> dict[str, Value]:
     """Return what a plan takes as it is, and what its bytes and its noise hold for."""
     config = request.config
     if request.own_model is not None:  # a loop of one's own has no other settings

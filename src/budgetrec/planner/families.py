@@ -9,9 +9,9 @@ from budgetrec.planner.request import Request
 
 _EVERY_ITEM = "full-softmax"  # what is tried beside the objective that was asked for
 _SHARINGS = ("sequence", "batch", "target")
-# In numbers: below, a dense step costs less than the fixed cost of a row-sparse one; above, no step touches
-# enough rows to make a dense one worth while.
-_SMALL_TABLE, _LARGE_TABLE = 2**18, 2**25
+# In numbers: below, updating the whole table takes a few milliseconds, about what row-sparse updates take for
+# sorting rows; above, no step touches enough rows to make a dense one worth while.
+_SMALL_TABLE, _LARGE_TABLE = 2**21, 2**25
 
 
 def possible_families(
@@ -32,6 +32,11 @@ def possible_families(
                 "Pass --objective sampled-softmax, or train without a plan."
             )
     sampler = config.sampler_specification
+    if sampler is not None and sampler.why_no_proposal is not None:
+        raise PlanError(
+            f"the sampler {sampler.name} cannot be planned with: {sampler.why_no_proposal}. Pass another "
+            "--sampler, or train with --batch-size and --num-negatives of your own."
+        )
     sharings = [fixed.sharing] if fixed.sharing else list(_SHARINGS)
     if sampler is not None and sampler.whole_batch:
         sharings = ["batch"]

@@ -8,6 +8,7 @@ from torch import Tensor
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.options import Value
+from budgetrec.planner.pace import PlannedPace
 from budgetrec.planner.plan import Plan
 from budgetrec.planner.replanning import make_replan
 from budgetrec.runs.layout import PLAN
@@ -66,7 +67,7 @@ def follow(
         documents={} if plan is None else {PLAN: tomli_w.dumps(plan.to_dict())},
         replan=_replan(plan, config, dataset, features),
         overwrite=overwrite,
-        watcher=watcher,
+        watcher=_at_planned_pace(plan, watcher),
     )
 
 
@@ -97,7 +98,14 @@ def resume(
     config = run.config.replaced({name: value for name, value in changes.items() if value is not None})
     plan = Plan.read(run.folder) if (run.folder / PLAN).is_file() else None
     replan = _replan(plan, config, run.dataset, run.features)
-    return loop.resume(run, config, replan=replan, watcher=watcher)
+    return loop.resume(run, config, replan=replan, watcher=_at_planned_pace(plan, watcher))
+
+
+def _at_planned_pace(plan: Plan | None, watcher: Watcher | None) -> Watcher | None:
+    """Return a watcher that also compares steps with what was measured for a plan."""
+    if plan is None or "not measured" in plan.assumptions.get("seconds", ""):
+        return watcher
+    return PlannedPace(watcher or Watcher(), plan.step_seconds)
 
 
 def _replan(plan: Plan | None, config: RunConfig, dataset: Dataset, features: Tensor | None) -> Replan | None:

@@ -1,10 +1,8 @@
 """What a plan rests on: bytes, seconds and noise of every family, measured here or assumed."""
 
 import dataclasses
-import math
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,18 +17,20 @@ from budgetrec.memory.overhead import measure_overhead
 from budgetrec.memory.run_memory import RunMemory
 from budgetrec.models import SequenceModel
 from budgetrec.planner.assumed import RATES, RHO, assumed_lengths, assumed_noise, assumed_seconds
-from budgetrec.planner.bytes import ByteCounter, Data, count_bytes, fits
+from budgetrec.planner.bench import Bench, Report
+from budgetrec.planner.bytes import ByteCounter, Data, count_bytes, fits, refuse_large_tables
 from budgetrec.planner.families import possible_families
 from budgetrec.planner.measured_noise import MeasuredNoise, probe_noise
+from budgetrec.planner.noise_record import constants_of
+from budgetrec.planner.plan import Plan
 from budgetrec.planner.request import Request
-from budgetrec.planner.seconds import StepSeconds, time_steps
-from budgetrec.stepping.stepper import Stepper
+from budgetrec.planner.seconds import StepSeconds, seconds_of
 
 _ASSUMED_SEQUENCES = 2**14
-_WARM_UP_TARGETS = 1_000_000
-_WARM_UP_POINT = (1600, 256)  # targets and negatives of a step of the warm-up, where they fit
-
-Report = Callable[[str], None]
+_FAR_OFF, _MOST_CHECKS = (
+    1.25,
+    4,
+)  # seconds over those foreseen that are worth another look, and how many looks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,10 @@ class Measurements:
     seconds: Mapping[Allocation, StepSeconds]
     noise: MeasuredNoise
     left_out: tuple[Allocation, ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)  # how they came about, for the plan
+
+
+Contenders = Callable[[Measurements], Sequence[Allocation]]
 
 
 def data_of(dataset: Dataset, request: Request, features: Tensor | None) -> Data:
@@ -69,10 +73,17 @@ def measure(
     *,
     model: SequenceModel | None = None,
     report: Report = lambda stage: None,
+    contenders: Contenders = lambda measured: [],
 ) -> Measurements:
-    """Count bytes, warm up, time steps and probe the noise, on this machine."""
+    """Count bytes, warm up, probe the noise and time steps, on this machine.
+
+    `contenders` says which allocations the measurements speak for. Those are timed as they would be trained,
+    and where that was not foreseen, the seconds are fitted again and others may come up.
+    """
     data = data_of(dataset, request, features)
     cuda = request.config.training.device != "cpu" and torch.cuda.is_available()
+    if model is None:
+        refuse_large_tables(request, data)
     families = _families(request, data)
     report("counting the bytes of a step")
     counter = ByteCounter(
@@ -81,23 +92,96 @@ def measure(
         overhead=0 if cuda else measure_overhead(),
         model=model,
     )
-    memory = count_bytes(request, families, counter)
-    left_out = [
-        each
-        for each in memory
-        if not fits(request, memory, data, dataclasses.replace(each, micro_batches=1), 1, 1)
-    ]
-    memory = {each: counted for each, counted in memory.items() if each not in left_out}
-    seconds, noise = _train_a_little(request, dataset, features, model, data, memory, report)
-    return Measurements(
+    memory, left_out = _count_what_fits(request, families, counter)
+    steady_heap(LARGE_BYTES if model is None else LARGE_BYTES_OF_OWN)  # as in training
+    bench = Bench(request, dataset, features, model, data, memory)
+    noise = probe_noise(bench.warmed_up(report), report=report)
+    bench.time_families(report)
+    measured = Measurements(
         data=data,
         counter=counter,
         families=tuple(each for each in families if each.family in memory),
-        left_out=tuple(left_out),
+        left_out=left_out,
         memory=memory,
-        seconds=seconds,
+        seconds=bench.seconds(),
         noise=noise,
     )
+    return _check(measured, bench, contenders, report)
+
+
+def _check(measured: Measurements, bench: Bench, contenders: Contenders, report: Report) -> Measurements:
+    """Time what would be chosen as it would be trained; where that was not foreseen, choose again."""
+    known: set[Allocation] = set()
+    ratios: list[float] = []
+    for _ in range(_MOST_CHECKS):
+        new = [each for each in contenders(measured) if each not in known]
+        if not new:
+            break
+        ratios = []
+        for each in new:
+            report(f"timing n = {each.batch_size:,}, k = {each.num_negatives:,}: {each.describe()}")
+            ratios.append(bench.time_contender(each))
+        known.update(new)
+        measured = dataclasses.replace(measured, seconds=bench.seconds())
+        if all(1 / _FAR_OFF <= ratio <= _FAR_OFF for ratio in ratios):
+            break
+    told = {"seconds": bench.told()}
+    for chosen in contenders(measured)[:1]:
+        report("checking the law on steps of the plan")
+        told |= measured.noise.check(chosen)
+    return dataclasses.replace(measured, told=told)
+
+
+def measured_before(
+    plan: Plan,
+    request: Request,
+    dataset: Dataset,
+    features: Tensor | None,
+    *,
+    model: SequenceModel | None = None,
+    device_type: str | None = None,
+    report: Report = lambda stage: None,
+) -> Measurements:
+    """Take over the seconds and the noise that a plan was made from, and count bytes anew."""
+    data = data_of(dataset, request, features)
+    seconds = dict(seconds_of(row) for row in plan.seconds_model)
+    if device_type is None:
+        cuda = request.config.training.device != "cpu" and torch.cuda.is_available()
+        device_type = "cuda" if cuda else "cpu"
+    possible = _families(request, data)
+    report("counting the bytes of a step")
+    counter = ByteCounter(data=data, device_type=device_type, overhead=plan.overhead_bytes, model=model)
+    memory, left_out = _count_what_fits(request, possible, counter)
+    families = tuple(each for each in possible if each.family in memory and each.family in seconds)
+    if not families:
+        raise PlanError(
+            "none of the ways of training that were asked for was timed for this plan. Leave out "
+            "--measurements."
+        )
+    constants = constants_of(plan.noise_model, "the plan")
+    return Measurements(
+        data=data,
+        counter=counter,
+        families=families,
+        left_out=left_out,
+        memory=memory,
+        seconds=seconds,
+        noise=MeasuredNoise(constants=constants, gradient=plan.gradient, assumptions={}),
+        told=plan.assumptions,
+    )
+
+
+def _count_what_fits(
+    request: Request, families: list[Allocation], counter: ByteCounter
+) -> tuple[dict[Allocation, RunMemory], tuple[Allocation, ...]]:
+    """Count the bytes of every family, and set those apart of which nothing fits."""
+    memory = count_bytes(request, families, counter)
+    left_out = tuple(
+        each
+        for each in memory
+        if not fits(request, memory, counter.data, dataclasses.replace(each, micro_batches=1), 1, 1)
+    )
+    return {each: counted for each, counted in memory.items() if each not in left_out}, left_out
 
 
 def assume(
@@ -108,23 +192,33 @@ def assume(
         raise ArgumentError(
             "there is no dataset to plan for. Pass one, or describe it with --num-items and --mean-length."
         )
-    if num_items < 2 or not 1 <= mean_length < math.inf:
-        raise ArgumentError(f"num_items is {num_items} and mean_length {mean_length}; pass at least 2 and 1.")
-    config = request.config
-    device_type = "cuda" if config.training.device == "cuda" else "cpu"
-    lengths = assumed_lengths(
-        mean_length=mean_length, max_length=config.model.max_length, count=_ASSUMED_SEQUENCES
+    if not 2 <= num_items < 2**31 or not 1 <= mean_length <= 2**20:
+        raise ArgumentError(
+            f"num_items is {num_items} and mean_length {mean_length}; pass 2 to 2^31 - 1 and 1 to 2^20."
+        )
+    max_length = request.config.model.max_length
+    lengths = assumed_lengths(mean_length=mean_length, max_length=max_length, count=_ASSUMED_SEQUENCES)
+    told = (
+        f"{num_items:,} items; lengths exponential with mean {mean_length:g}, cut at {max_length}; at least "
+        f"{_ASSUMED_SEQUENCES:,} sequences"
     )
-    data = Data(num_items=num_items, lengths=lengths)
-    families = _families(request, data, measured=False)
+    device_type = "cuda" if request.config.training.device == "cuda" else "cpu"
     report("counting the bytes of a step")
     overhead = 0 if device_type == "cuda" else measure_overhead()
-    counter = ByteCounter(data=data, device_type=device_type, overhead=overhead)
+    counter = ByteCounter(
+        data=Data(num_items=num_items, lengths=lengths), device_type=device_type, overhead=overhead
+    )
+    return assume_for(request, counter, {"data": told})
+
+
+def assume_for(request: Request, counter: ByteCounter, told: Mapping[str, str]) -> Measurements:
+    """Count bytes, and assume seconds and noise; `told` says what else was assumed."""
+    data, device_type, config = counter.data, counter.device_type, request.config
+    families = _families(request, data, measured=False)
     memory = count_bytes(request, families, counter)
     constants, gradient = assumed_noise(dim=config.model.dim, mean_targets=data.mean_targets)
     assumptions = {
-        "data": f"{num_items:,} items; lengths spread as an exponential of mean {mean_length:g}, cut at "
-        f"{config.model.max_length}; at least {_ASSUMED_SEQUENCES:,} sequences",
+        **told,
         "noise": f"as in a SASRec after a few epochs on MovieLens-1M: rho {RHO:g}, width {config.model.dim}",
         "seconds": f"not measured: {RATES[device_type].words}",
     }
@@ -137,7 +231,7 @@ def assume(
             each: assumed_seconds(
                 each,
                 config,
-                num_items=num_items,
+                num_items=data.num_items,
                 mean_targets=data.mean_targets,
                 device_type=device_type,
             )
@@ -161,65 +255,5 @@ def _families(request: Request, data: Data, *, measured: bool = True) -> list[Al
         measured=measured,
     )
     if not found:
-        raise PlanError("no way of training agrees with all that was fixed. Leave out --table-updates.")
+        raise PlanError("no way of training fits all that was fixed. Leave out --table-updates.")
     return found
-
-
-def _train_a_little(
-    request: Request,
-    dataset: Dataset,
-    features: Tensor | None,
-    model: SequenceModel | None,
-    data: Data,
-    memory: Mapping[Allocation, RunMemory],
-    report: Report,
-) -> tuple[dict[Allocation, StepSeconds], MeasuredNoise]:
-    """Warm up, time steps of every family, and measure the noise."""
-    steady_heap(LARGE_BYTES if model is None else LARGE_BYTES_OF_OWN)  # as in training
-    seconds: dict[Allocation, StepSeconds] = {}
-    stepper = None
-    updates = [*dict.fromkeys(each.table_updates for each in memory)]
-    for place, way in enumerate(reversed(updates)):
-        families = [each for each in memory if each.table_updates == way]
-        del stepper  # before another takes its memory
-        start = _warm_up_allocation(request, data, memory, families)
-        stepper = Stepper(dataset, request.config.replaced(start.settings), features, model=model)
-        if place == len(updates) - 1 or not seconds:  # the noise is measured on the last one
-            report(f"warming up for {request.options.warm_up:g} s")
-            _warm_up(stepper, request.options.warm_up)
-        for each in families:
-            report(f"timing steps: {each.describe()}")
-            seconds[each] = time_steps(
-                stepper,
-                each,
-                fits=lambda n, k, each=each: fits(request, memory, data, each, n, k),  # type: ignore[misc]
-                mean_targets=data.mean_targets,
-            )
-    assert stepper is not None  # noqa: S101 - what nothing fits was refused
-    return seconds, probe_noise(stepper, report=report)
-
-
-def _warm_up_allocation(
-    request: Request,
-    data: Data,
-    memory: Mapping[Allocation, RunMemory],
-    families: list[Allocation],
-) -> Allocation:
-    """Choose an allocation to warm up with that fits."""
-    way = min(families, key=lambda each: (not each.draws, each.sharing != "sequence", each.lean))
-    targets, k = _WARM_UP_POINT
-    n = min(max(1, round(targets / data.mean_targets)), len(data.lengths))
-    k = min(k, max(data.num_items - 1, 1))
-    while not fits(request, memory, data, way, n, k) and (n, k) != (1, 1):
-        n, k = max(1, n // 2), max(1, k // 2)
-    return way.at(n, k)
-
-
-def _warm_up(stepper: Stepper, seconds: float) -> None:
-    """Train for a short while: what noise an untrained model has tells little of training."""
-    end, seen = time.monotonic() + seconds, 0
-    while True:
-        for batch in stepper.batches.epoch(stepper.generators["order"]):
-            if time.monotonic() > end or seen >= _WARM_UP_TARGETS:
-                return
-            seen += stepper.step(batch, stepper.config.optimizer.learning_rate).num_targets

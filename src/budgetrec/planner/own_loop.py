@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from budgetrec.data.batches import Batch, TrainingBatches
@@ -15,6 +17,7 @@ from budgetrec.objectives.contract import Objective
 from budgetrec.planner.plan import Plan
 from budgetrec.ranking.validation import validate
 from budgetrec.ranking.view import scoring_view
+from budgetrec.samplers.target_counts import count_targets
 from budgetrec.settings.build import build_objective, build_sampler
 from budgetrec.settings.sections import RunConfig
 
@@ -46,10 +49,16 @@ def own_objective(plan: Plan, dataset: Dataset) -> Objective:
     """Return the objective as the plan's bytes were counted for."""
     config = own_config(plan).objective
 
+    def count(num_slots: int) -> NDArray[np.float64]:
+        batches = own_batches(plan, dataset).epoch(torch.Generator().manual_seed(0))
+        targets = (batch.targets[batch.mask] for batch in batches)
+        return count_targets(targets, dataset.num_items, num_slots=num_slots)
+
     sampler = build_sampler(
         config,
         num_items=dataset.num_items,
         train_counts=dataset.train_counts,
+        target_counts=count,
         item_table=lambda: torch.zeros(dataset.num_items, 1),  # no sampler that looks at it is planned for
     )
     return build_objective(config, dataset.num_items, sampler)

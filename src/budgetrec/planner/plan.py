@@ -14,7 +14,7 @@ from budgetrec.data.store import Dataset
 from budgetrec.errors import PlanError
 from budgetrec.files import write_whole
 from budgetrec.models.registry import MODELS
-from budgetrec.options import Value
+from budgetrec.options import Value, has_type
 from budgetrec.settings.sections import RunConfig, read_toml
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class Plan:
     itself, `because` holds one sentence for each choice, and `fixed` names what a person chose. `made_for`
     holds the other settings on which the bytes depend, such as `dim` and `max_length`; its "model" is the
     class of a model of your own, for which `batches`, `objective` and `validate` serve a loop of your own.
-    `seconds_model` holds what steps of each family were measured to cost and `overhead_bytes` what the
-    process needs besides tensors, so that a run can plan anew without measuring them again.
+    `seconds_model` holds what steps of each family were measured to cost, `noise_model` the constants of the
+    noise law and `overhead_bytes` what the process needs besides tensors, so that one can plan anew without
+    measuring them again.
     """
 
     allocation: Allocation
@@ -75,6 +76,7 @@ class Plan:
     made_for: Mapping[str, Value] = field(default_factory=dict)
     overhead_bytes: int = 0
     seconds_model: tuple[Mapping[str, float | int | str | bool], ...] = ()
+    noise_model: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def total_noise(self) -> float:
@@ -134,7 +136,7 @@ class Plan:
         document |= {name: value for name, value in chosen.items() if value is not None}
         document["predicted_bytes"] = {"total": self.predicted_bytes, "parts": dict(self.parts)}
         document["noise"] = {"total": self.total_noise, **self.noise}
-        for name in ("because", "assumptions", "made_for"):
+        for name in ("because", "assumptions", "made_for", "noise_model"):
             document[name] = dict(getattr(self, name))
         document["seconds_model"] = [dict(each) for each in self.seconds_model]
         document["fixed"] = list(self.fixed)
@@ -147,7 +149,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, object], source: str) -> Self:
-        """Take over what `to_dict` gave; `source` is named in errors."""
+        """Build a plan from what `to_dict` returned; `source` is named in errors."""
         try:
             values: dict[str, Any] = dict(document)
             memory, noise = values.pop("predicted_bytes"), dict(values.pop("noise"))
@@ -159,9 +161,8 @@ class Plan:
             chosen = {item.name: values.pop(item.name, None) for item in dataclasses.fields(Allocation)}
             plan = cls(allocation=Allocation(**chosen), **values)
             _check_types(plan)
-            _check_types(plan.allocation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PlanError(f"{source} is no plan, or is damaged: {error}. Plan again.") from error
+            raise PlanError(f"{source} is not a plan, or is damaged: {error}. Plan again.") from error
         return plan
 
     def write(self, path: Path) -> None:
@@ -176,7 +177,10 @@ class Plan:
         return cls.from_dict(read_toml(path), str(path))
 
 
-def _check_types(record: object) -> None:
-    for name, kind in typing.get_type_hints(type(record)).items():
-        if kind in (int, float, str, bool) and type(getattr(record, name)) is not kind:
-            raise TypeError(f"{name} is {getattr(record, name)!r}")
+def _check_types(plan: Plan) -> None:
+    for name, kind in typing.get_type_hints(Plan).items():
+        if not has_type(getattr(plan, name), kind):
+            raise TypeError(f"{name} is {getattr(plan, name)!r}")
+    for name, known in (("parts", PARTS), ("noise", NOISE)):
+        if set(getattr(plan, name)) != set(known):
+            raise ValueError(f"{name} has {', '.join(getattr(plan, name))}")

@@ -83,7 +83,7 @@ def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
     if not chosen.allocation.draws:
         other = next((choice for choice in ranked if choice.allocation.draws), None)
         if other is None:
-            return "every item is scored, so there is no noise of sampling."
+            return "every item is scored, so there is no sampling noise."
         return (
             f"every item is scored, which fits; sampling would mean {_against(chosen, other, search.goal)}."
         )
@@ -92,7 +92,7 @@ def _objective(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
         return f"{name}: scoring every item would mean {_against(chosen, full, search.goal)}."
     if not all(way.draws for way in (*search.families, *search.left_out)):
         return f"{name}: scoring every item does not fit."
-    return f"{name}: it was asked for, or comes with what was."
+    return f"{name}: you asked for it, or for something that implies it."
 
 
 def _sharing(search: Search, chosen: Choice, ranked: list[Choice]) -> str:
@@ -123,14 +123,14 @@ def _lean(chosen: Choice, ranked: list[Choice]) -> str:
 
 def _other_way(words: str, chosen: Choice, other: Choice) -> str:
     if other.score < chosen.score:  # the paper's rule asks for the largest n = k, whatever its score
-        return f"{words}: it lets the paper's n = k be largest."
+        return f"{words}: it allows the largest n = k, as the paper's rule wants."
     return f"{words}: the other way is {_times(other.score / chosen.score)} as costly at its best."
 
 
 def _micro_batches(chosen: Choice, *, asked: bool) -> str:
     parts = chosen.allocation.micro_batches
     if parts is None:
-        return "steps are cut as is fastest; that fits."
+        return "steps are cut in the fastest way, which fits."
     if asked:
         return f"steps are cut into {parts}."
     return f"steps are cut into {parts}: in fewer parts the best batch would not fit."
@@ -205,16 +205,16 @@ def _candidate(search: Search, chosen: Choice, name: str, other: Choice) -> Cand
     if search.goal == "noise":
         why = f"{_times(noise)} the noise"
     elif noise >= 1 and seconds >= 1:
-        why = f"{_times(noise)} the noise and {_times(seconds)} the seconds a step"
+        why = f"{_times(noise)} the noise and {_times(seconds)} the seconds per step"
     elif noise >= 1:
-        why = f"{_times(noise)} the noise for {seconds:.2f} of the seconds a step"
+        why = f"{_times(noise)} the noise for {seconds:.2f} of the seconds per step"
     elif ratio >= 1:
-        why = f"{_times(seconds)} the seconds a step for {noise:.2f} of the noise"
+        why = f"{_times(seconds)} the seconds per step for {noise:.2f} of the noise"
     else:
         why = "better by the law, and not chosen because something else was asked for"
     slower = search.slowed_by_bias(other)
     if search.goal == "time" and ratio >= 1 and slower >= _WORTH_TELLING:
-        why += f"; the bias of so small a k means {_times(slower)} the steps"
+        why += f"; the bias at such a small k means {_times(slower)} the steps"
     return Candidate(
         name=name,
         batch_size=other.allocation.batch_size,

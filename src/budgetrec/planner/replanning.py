@@ -1,4 +1,4 @@
-"""Plan anew while a run trains: the noise is measured again, bytes and seconds are those of its plan."""
+"""Plan again while a run trains: the noise is measured again, bytes and seconds are those of its plan."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ _WORTH_A_CHANGE = 0.05  # of the time to the same loss; a smaller gain may be an
 
 
 def make_replan(plan: Plan, config: RunConfig, dataset: Dataset, features: Tensor | None) -> Replan:
-    """Return what plans anew for a run that follows `plan`, with the same objective and table updates."""
+    """Return what plans again for a run that follows `plan`, with the same objective and table updates."""
     fixed = {name: getattr(plan.allocation, name) for name in plan.fixed}
     request = Request(
         config=config,

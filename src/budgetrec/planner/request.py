@@ -8,6 +8,7 @@ from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError
 from budgetrec.options import Value, check_choice
 from budgetrec.settings.sections import RunConfig
+from budgetrec.units import parse_bytes
 
 GOALS = ("time", "noise")
 RULES = ("law", "paper")
@@ -18,17 +19,17 @@ PLANNED = tuple(item.name for item in dataclasses.fields(Allocation))  # what a 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What is wanted of a plan; of the allocation, None leaves the choice to the plan.
+    """What is wanted from a plan; in the allocation, None leaves the choice to the plan.
 
     `goal` is "time" to the same loss or "noise"; `rule` is the "law" or the "paper"'s n = k; `margin` is the
-    share of the bytes that stays free; `warm_up` is how many seconds a model trains before it is measured.
+    share of the bytes that stays free; a model trains on `warm_up_targets` targets before it is measured.
     With `drawn` only ways that draw negatives come into question.
     """
 
     goal: str = "time"
     rule: str = "law"
     margin: float = 0.1
-    warm_up: float = 15.0
+    warm_up_targets: int = 200_000
     batch_size: int | None = None
     num_negatives: int | None = None
     sharing: str | None = None
@@ -43,6 +44,8 @@ class PlanOptions:
         check_choice("rule", self.rule, RULES)
         if self.rule == "paper" and {"batch_size", "num_negatives"} & self.fixed.keys():
             raise ArgumentError("the paper's rule chooses n and k. Leave out --rule, or n and k.")
+        if not 0 <= self.warm_up_targets <= 10**12:
+            raise ArgumentError(f"warm_up_targets is {self.warm_up_targets}; pass from 0 to 10^12.")
         if not 0 <= self.margin < 1:
             raise ArgumentError(f"margin is {self.margin}; pass a share of at least 0 and below 1.")
 
@@ -55,7 +58,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Settings, bytes and what is wanted of them; `config` holds what is fixed, too.
+    """Settings, bytes and what is wanted from them; `config` holds what is fixed, too.
 
     `own_model` names the class of a model of one's own, trained in a loop of one's own.
     """
@@ -94,3 +97,14 @@ class Request:
     def limit(self) -> float:
         """The bytes that a plan may take by its own prediction."""
         return self.budget_bytes * (1 - self.options.margin)
+
+    def refuse_contradictions(self, *, has_features: bool = False) -> None:
+        """Refuse settings that exclude each other, whatever the plan will choose."""
+        open_ = set(PLANNED) - self.options.fixed.keys()
+        self.config.refuse_contradictions(undecided=open_, has_features=has_features)
+
+
+def make_request(memory: str | int, config: RunConfig | None, options: PlanOptions) -> Request:
+    """Put a request together; what is fixed of the allocation becomes part of the settings."""
+    settled = (config or RunConfig()).replaced(options.fixed)
+    return Request(config=settled, budget_bytes=parse_bytes(memory), options=options)

@@ -1,9 +1,9 @@
 r"""The search: for every family of steps the best (n, k) that fits, and the best of those.
 
 The score of a candidate is the law's noise (`goal="noise"`), or the time to a given gain in loss
-(`goal="time"`): seconds a step times the steps that a gain needs, $\|\nabla F\|^2 + V / (1 - \beta)^2$
+(`goal="time"`): seconds per step times the steps that a gain needs, $\|\nabla F\|^2 + V / (1 - \beta)^2$
 (docs/theory.md, T23). Where noise is all there is, that is the law times seconds; where a step is nearly
-exact, taking off more noise gains nothing; and the bias of sampling, which no number of steps averages out,
+exact, removing more noise gains nothing; and the bias of sampling, which no number of steps averages out,
 must stay below the gradient.
 """
 
@@ -196,7 +196,7 @@ def count_groups(sharing: str, batch_size: Floats, mean_targets: float) -> Float
 
 
 def ladder(most: int) -> Ints:
-    """Return numbers from 1 to `most` that are easy to read, eight an octave: scores hardly change between.
+    """Return numbers from 1 to `most` that are easy to read, eight per octave: scores hardly change between.
 
     >>> ladder(40).tolist()
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40]

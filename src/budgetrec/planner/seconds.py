@@ -1,33 +1,31 @@
-r"""Seconds a step as a function of (n, k), from a few short timed steps or from a machine's rates.
+r"""Seconds per step as a function of (n, k), from a few short timed steps or from a machine's rates.
 
 A step costs a fixed time, a time for each sequence (the encoder), for each pair of a sequence and a negative
 (logits and gathered rows), for each negative of a set that the whole batch shares, for each row of the table
 that a row-sparse update touches, and for each part that it is cut into. All of these are times, so none is
 negative.
+
+All families are fitted together: they share the encoder and the update of the table, so what one family's
+points cannot tell apart another's can. Operation counts at the machine's own rate stand in weakly for what no
+point shows; so no cost is lost to another that happens to rise with it.
 """
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 from budgetrec.allocation import Allocation
-from budgetrec.stepping.stepper import Stepper
 
 Floats = NDArray[np.float64]
 
-_REPEATS = 2  # timed steps a point; the fastest for its size counts, as other work only slows one down
-# What is timed: targets of a step and negatives. Steps are large enough for their work to show.
-_POINTS = ((256, 16), (2048, 16), (256, 256), (2048, 256), (256, 2048), (2048, 1024))
-_POINTS_OF_TARGETS = ((256, 4), (2048, 4), (256, 64), (2048, 32), (256, 256))
-_POINTS_OF_FULL = ((64, 1), (256, 1), (1024, 1))
-_LONGEST_POINT = 2.0  # seconds; a point that must take longer than that is left out
+# How much a cost's operation count weighs against one timed step: timings are about 10% uncertain, counts by
+# a factor of two or so. A family's own share of the encoder's cost is expected to be near 0.
+_PRIOR_WEIGHT, _OWN_WEIGHT = 0.1, 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,30 +70,94 @@ def _features(
     return one, n * one, n * k, k * one if sharing == "batch" else 0 * one, touched
 
 
-def fit_seconds(
-    points: Floats, seconds: Floats, *, way: Allocation, rows_a_sequence: float, num_items: int
-) -> StepSeconds:
-    """Fit costs to timed points (rows of n and k), relative errors weighed alike.
+@dataclass(frozen=True, kw_only=True)
+class TimedStep:
+    """One allocation that was timed: its sequences, counted as ones of average length, and its seconds.
 
-    Where there is nothing to tell two costs apart, the fit may give all to one of them.
+    `weight` says how many steps it counts for.
     """
-    terms = np.stack(_features(points[:, 0], points[:, 1], rows_a_sequence, num_items, way.sharing), axis=1)
-    if not way.draws:
-        terms[:, 2:] = 0
-    if way.table_updates == "dense":
-        terms[:, 4] = 0
-    scale = np.maximum(terms.max(0), 1e-300)
-    costs, _ = nnls(terms / scale / seconds[:, None], np.ones(len(seconds)))
-    fixed, sequence, pair, negative, touched = (float(cost) for cost in costs / scale)
-    return StepSeconds(
-        fixed=fixed,
-        sequence=sequence,
-        pair=pair,
-        negative=negative,
-        touched=touched,
-        rows_a_sequence=rows_a_sequence,
-        num_items=num_items,
-        sharing=way.sharing,
+
+    family: Allocation
+    batch_size: float
+    num_negatives: int
+    seconds: float
+    weight: float = 1.0
+
+
+def fit_seconds(
+    timed: Sequence[TimedStep], counted: Mapping[Allocation, StepSeconds]
+) -> dict[Allocation, StepSeconds]:
+    """Fit the costs of every family in `counted` to timed steps, relative errors weighed alike.
+
+    `counted` holds the costs of each family by operation counts, on any machine; costs that they say to be 0
+    stay 0.
+    """
+    pace = _pace(timed, counted)
+    columns: dict[tuple[Any, ...], float] = {}  # a cost and who has it in common -> what is expected of it
+    for family, costs in counted.items():
+        for key, expected in _expected(family, costs).items():
+            if expected > 0:
+                columns.setdefault(key, pace * expected)
+    places = {key: place for place, key in enumerate(columns)}
+    expected_costs = np.array([*columns.values()])
+    rows, wanted = [], []
+    for step in timed:
+        row = np.zeros(len(places))
+        costs = counted[step.family]
+        terms = _features(
+            np.array(step.batch_size), np.array(float(step.num_negatives)),
+            costs.rows_a_sequence, costs.num_items, costs.sharing,
+        )  # fmt: skip
+        for key in _expected(step.family, costs):
+            if key in places:
+                row[places[key]] = float(terms[_TERMS[key[0]]])
+        rows.append(row * expected_costs / step.seconds * step.weight)
+        wanted.append(step.weight)
+    # Unknowns are multiples of the expected costs: 1 by the counts, 0 for what a family has of its own.
+    trust = np.array([_OWN_WEIGHT if key[0] == "own" else _PRIOR_WEIGHT for key in places])
+    believed = np.array([0.0 if key[0] == "own" else 1.0 for key in places])
+    multiples, _ = nnls(np.vstack([*rows, np.diag(trust)]), np.concatenate([wanted, trust * believed]))
+    found = dict(zip(places, multiples * expected_costs, strict=True))
+
+    def of(family: Allocation, costs: StepSeconds) -> StepSeconds:
+        cost = {key[0]: float(found.get(key, 0.0)) for key in _expected(family, costs)}
+        return dataclasses.replace(
+            costs,
+            fixed=cost["fixed"],
+            sequence=cost["sequence"] + cost["own"],
+            pair=cost["pair"],
+            negative=cost["negative"],
+            touched=cost["touched"],
+            part=0.0,
+        )
+
+    return {family: of(family, costs) for family, costs in counted.items()}
+
+
+_TERMS = {"fixed": 0, "sequence": 1, "own": 1, "pair": 2, "negative": 3, "touched": 4}
+
+
+def _expected(family: Allocation, costs: StepSeconds) -> dict[tuple[Any, ...], float]:
+    """Return the costs of a family by name and by who shares them, as they were counted."""
+    return {
+        ("fixed", family.table_updates): costs.fixed,
+        ("sequence", family.draws): costs.sequence,
+        ("own", family): costs.sequence,
+        ("pair", family): costs.pair,
+        ("negative", family): costs.negative,
+        ("touched",): costs.touched,
+    }
+
+
+def _pace(timed: Iterable[TimedStep], counted: Mapping[Allocation, StepSeconds]) -> float:
+    """Return how many times the counted seconds this machine takes: the median over timed steps."""
+    return float(
+        np.median(
+            [
+                step.seconds / float(counted[step.family](step.batch_size, step.num_negatives))
+                for step in timed
+            ]
+        )
     )
 
 
@@ -108,77 +170,7 @@ def seconds_row(family: Allocation, seconds: StepSeconds) -> dict[str, float | i
 
 
 def seconds_of(row: Mapping[str, Any]) -> tuple[Allocation, StepSeconds]:
-    """Take a record apart that `seconds_row` returned."""
+    """Take apart a record that `seconds_row` returned."""
     costs = {item.name for item in dataclasses.fields(StepSeconds)} & row.keys()
     family = Allocation(batch_size=1, num_negatives=1, **{name: row[name] for name in _OF_FAMILY})
     return family, StepSeconds(**{name: row[name] for name in costs})
-
-
-def time_steps(
-    stepper: Stepper, way: Allocation, *, fits: Callable[[int, int], bool], mean_targets: float
-) -> StepSeconds:
-    """Take a few steps of a family at several (n, k) that fit, and fit their seconds.
-
-    The stepper goes on training meanwhile. Points that would take too long, by those before, are left out.
-    """
-    chosen: tuple[tuple[int, int], ...] = _POINTS_OF_TARGETS if way.sharing == "target" else _POINTS
-    chosen = _POINTS_OF_FULL if not way.draws else chosen
-    most, num_items = stepper.batches.num_sequences, stepper.dataset.num_items
-    wanted = {
-        (
-            min(max(1, round(targets / mean_targets)), most),
-            1 if not way.draws else min(k, max(num_items - 1, 1)),
-        )
-        for targets, k in chosen
-    }
-    wanted = {point for point in wanted if fits(*point)} or {(1, 1)}
-    points: list[tuple[int, int]] = []
-    timed: list[tuple[float, float]] = []  # sequences of average length, and seconds
-    for n, k in sorted(wanted, key=_work):
-        if points and timed[-1][1] * _work((n, k)) >= _LONGEST_POINT * _work(points[-1]):
-            continue
-        points.append((n, k))
-        timed.append(_time(stepper, way.at(n, k), mean_targets))
-    fitted = fit_seconds(
-        np.array([(size, k) for (size, _), (_, k) in zip(timed, points, strict=True)]),
-        np.array([seconds for _, seconds in timed]),
-        way=way,
-        rows_a_sequence=2 * mean_targets,
-        num_items=num_items,
-    )
-    parts, (n, k) = stepper.num_parts, points[-1]
-    finer = min(n, 8 * parts)
-    if not stepper.objective.separable or finer <= parts:
-        return fitted
-    cut = dataclasses.replace(way.at(n, k), micro_batches=finer)
-    size, seconds = _time(stepper, cut, mean_targets)
-    return dataclasses.replace(fitted, part=max(0.0, seconds - float(fitted(size, k))) / (finer - parts))
-
-
-def _work(point: tuple[int, int]) -> float:
-    """Guess how much work a point is: an encoder costs about as much as 64 negatives."""
-    n, k = point
-    return n * (k + 64.0)
-
-
-def _time(stepper: Stepper, allocation: Allocation, mean_targets: float) -> tuple[float, float]:
-    """Take a few steps; return the fastest for its size: its number of average sequences, and its seconds."""
-    stepper.change(allocation)
-    batches = iter(stepper.batches.epoch(stepper.generators["order"]))
-    taken: list[tuple[float, float]] = []
-    for _ in range(1 + _REPEATS):
-        batch = next(batches, None)
-        if batch is None or (taken and len(batch.ids) < allocation.batch_size):
-            break
-        _wait(stepper.device)
-        begin = time.perf_counter()
-        stepper.step(batch, stepper.config.optimizer.learning_rate)
-        _wait(stepper.device)
-        taken.append((batch.num_targets / mean_targets, time.perf_counter() - begin))
-    counted = taken[1:] or taken  # the first allocates
-    return min(counted, key=lambda step: step[1] / step[0])
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

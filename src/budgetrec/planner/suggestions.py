@@ -1,6 +1,7 @@
 """What to change when nothing fits: each change with the bytes that it would take."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from budgetrec.errors import BudgetrecError, PlanError
@@ -8,7 +9,8 @@ from budgetrec.planner.plan import PARTS
 from budgetrec.settings.sections import RunConfig
 from budgetrec.units import format_bytes
 
-_ENOUGH = 3
+_ENOUGH = 3  # changes that fit are told
+_COUNTED = 5  # changes are counted, about a second each
 _NAMES = {
     "weights": "weights",
     "gradients": "gradients",
@@ -30,10 +32,12 @@ def nothing_fits(
     limit: float,
     enough: int,
     least: Callable[[RunConfig], dict[str, int]],
+    table: Callable[[RunConfig], int],
 ) -> PlanError:
     """Say what takes the bytes, and which changes would fit or come nearest.
 
-    `least` gives the bytes by part of the smallest step that settings allow; `enough` bytes would do.
+    `least` gives the bytes by part of the smallest step that settings allow, which takes a second to count;
+    `table` those of the item table and its optimiser state alone. `enough` bytes would do.
     """
     parts = least(config)
     total = sum(parts.values())
@@ -41,14 +45,14 @@ def nothing_fits(
     takes = ", ".join(f"{_NAMES[name]} {format_bytes(parts[name])}" for name in largest)
     model = config.model
     ways: list[tuple[int, str]] = []
-    for words, settings in _changes(config):
+    for words, settings in _promising(config, parts, limit, table):
         try:
             needed = sum(least(config.replaced(settings)).values())
         except BudgetrecError:  # a change that does not go with what was asked for
             continue
         if needed < total:
             ways.append((needed, words))
-        if sum(way[0] <= limit for way in ways) == _ENOUGH:  # each costs a second to count
+        if sum(way[0] <= limit for way in ways) == _ENOUGH:
             break
     # The gentlest changes that fit come first, which save the least; then those that come nearest.
     ways.sort(key=lambda way: (way[0] > limit, -way[0] if way[0] <= limit else way[0]))
@@ -64,6 +68,47 @@ def nothing_fits(
         f"nothing fits in {format_bytes(budget)}{margin}: {step} takes {format_bytes(total)}: "
         f"{takes} ({num_items:,} items x dim {model.dim}, {config.training.precision}, "
         f"{config.optimizer.optimizer}). {would}As it is, {enough // 2**20}MiB would do."
+    )
+
+
+def _promising(
+    config: RunConfig, parts: Mapping[str, int], limit: float, table: Callable[[RunConfig], int]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the few changes worth counting: the gentlest that seem to fit, or those that save most."""
+    total = sum(parts.values())
+
+    def guess(settings: dict[str, Any]) -> float:
+        changed = config.replaced(settings)
+        rest = (total - table(config)) * changed.model.dim / config.model.dim
+        shorter = parts["encoder"] / 2 if "max_length" in settings else 0.0
+        return table(changed) + rest - shorter
+
+    found = [(guess(settings), words, settings) for words, settings in _changes(config)]
+    found.sort(key=lambda change: (change[0] > limit, change[0] if change[0] > limit else 0.0))
+    return [(words, settings) for _, words, settings in found[:_COUNTED]]
+
+
+def table_too_large(
+    config: RunConfig, *, num_items: int, budget: int, limit: float, table: Callable[[RunConfig], int]
+) -> PlanError:
+    """Say that the item table and its optimiser state are above the bytes, and what would make them smaller.
+
+    `table` gives the bytes of the two for any settings.
+    """
+    needed, ways = table(config), []
+    for words, settings in _changes(config):
+        less = table(config.replaced(settings))
+        if less < needed:
+            ways.append((less, f"{words} ({format_bytes(less)})"))
+    ways.sort(key=lambda way: (way[0] > limit, -way[0] if way[0] <= limit else way[0]))
+    margin = "" if limit == budget else f" ({format_bytes(limit)} with the safety margin)"
+    told = "; ".join(words for _, words in ways[:_ENOUGH])
+    return PlanError(
+        f"nothing fits in {format_bytes(budget)}{margin}: the item table and its state of "
+        f"{config.optimizer.optimizer} alone take {format_bytes(needed)} ({num_items:,} items x dim "
+        f"{config.model.dim}, float32). "
+        + (f"They would take less with {told}. " if told else "")
+        + f"As it is, pass more than {math.ceil(needed * budget / limit / 2**20)}MiB."
     )
 
 

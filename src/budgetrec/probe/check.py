@@ -4,8 +4,11 @@ All targets share one set of $k$ negatives. With $\epsilon_t = p''_t - p_t$, the
 $\sum_t w_t \epsilon_t x_t^\top$, minus the part from pairs of one sequence, measures $V_p(k)$, those pairs
 measure $V_s(k)$, and the targets alone $V_x(k)$. Errors are dense, but outside of the drawn classes and the
 positives they are $-p$, whose products are known.
+
+What is drawn at some k corrects the curves, which come from fewer pairs; fresh draws at others check them.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -18,13 +21,15 @@ from budgetrec.probe.catalogue import Catalogue
 from budgetrec.probe.products import Products
 from budgetrec.probe.sample import Slab
 from budgetrec.samplers.alias import AliasTable
-from budgetrec.theory.noise import NoiseConstants
+from budgetrec.theory.noise import Curve, NoiseConstants, Tabulated
 
 Floats = NDArray[np.float64]
 
+CORRECTED = (16, 64, 256)
 CHECKED = (32, 128, 512)
 PARTS = ("shared_class", "sequence_class", "target_class")
-_NUM_REPEATS = 48
+_CORRECTING, _CHECKING = 48, 24  # sets of negatives at each k
+_CURVE_ERROR = 0.05  # relative, of a curve before it is corrected: as seen over seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +52,55 @@ class Check:
         return self.law / self.measured - 1 if self.measured else math.inf
 
 
+def correct_curves(
+    simulation: "Simulation",
+    constants: NoiseConstants,
+    *,
+    generator: torch.Generator,
+    num_negatives: tuple[int, ...] = CORRECTED,
+    num_repeats: int = _CORRECTING,
+) -> NoiseConstants:
+    """Return the constants with the curves of class noise brought to what is drawn.
+
+    The ratio at each k of `num_negatives`, weighed by its precision, is interpolated over log k; towards the
+    limit, which is known, it tends to 1.
+    """
+    checks = check_law(
+        simulation, constants, generator=generator, num_negatives=num_negatives, num_repeats=num_repeats
+    )
+    shared, sequence, target = (
+        _corrected(getattr(constants, part), [each for each in checks if each.part == part]) for part in PARTS
+    )
+    return dataclasses.replace(constants, shared_class=shared, sequence_class=sequence, target_class=target)
+
+
+def _corrected(curve: Curve, checks: list[Check]) -> Curve:
+    if not isinstance(curve, Tabulated) or not checks:
+        return curve
+    ratios = []
+    for each in checks:
+        if not each.law:
+            ratios.append(1.0)
+            continue
+        off, error = each.measured / each.law - 1, each.standard_error / abs(each.law)
+        of_curve = max(_CURVE_ERROR**2, off**2 - error**2)  # what draws do not explain is the curve's
+        ratios.append(1 + off * of_curve / (of_curve + error**2))
+    at = np.array([each.num_negatives for each in checks], np.float64)
+    ladder = np.asarray(curve.num_negatives, np.float64)
+    change = np.interp(np.log(ladder), np.log(at), ratios) - 1
+    change *= np.minimum(1.0, at[-1] / ladder)
+    return dataclasses.replace(curve, values=tuple((np.asarray(curve.values) * (1 + change)).tolist()))
+
+
 def check_law(
-    products: Products,
-    catalogue: Catalogue,
+    simulation: "Simulation",
     constants: NoiseConstants,
     *,
     generator: torch.Generator,
     num_negatives: tuple[int, ...] = CHECKED,
-    num_repeats: int = _NUM_REPEATS,
+    num_repeats: int = _CHECKING,
 ) -> tuple[Check, ...]:
     """Measure each part of the class noise at each k of `num_negatives`, and compare it with the law."""
-    simulation = _Simulation(products, catalogue)
     checks = []
     for k in num_negatives:
         noise = np.stack([simulation.draw(k, generator) for _ in range(num_repeats)])
@@ -85,7 +128,7 @@ class _Set:
     first: Tensor  # (count, size), the first target of the sequence with the same positive
 
 
-class _Simulation:
+class Simulation:
     """Draws sets of negatives for all targets of a sample."""
 
     def __init__(self, products: Products, catalogue: Catalogue) -> None:

@@ -10,7 +10,9 @@ sampled, each of 8 folds of classes.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,15 +100,24 @@ class GroupSums:
 def measure_leading(products: Products, catalogue: Catalogue) -> dict[str, Estimate]:
     """Return every leading constant with its interval."""
     sums = sum_groups(products)
-    values = sums.constants()
-    num_groups = products.sample.num_groups
-    left_out = [sums.without(group).constants() for group in range(num_groups)] if num_groups > 2 else []
-    class_errors = _class_errors(products, catalogue, values)
+    class_errors = _class_errors(products, catalogue, sums.constants())
+    return estimate_all(sums, GroupSums.constants, class_errors)
+
+
+def estimate_all(
+    sums: GroupSums,
+    constants: Callable[[GroupSums], dict[str, float]],
+    class_errors: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Estimate]:
+    """Return every constant of the sums with its interval, jackknifed over the groups."""
+    num_groups = len(sums.own["sequences"])
+    left_out = [constants(sums.without(group)) for group in range(num_groups)] if num_groups > 2 else []
     reach = float(stats.t.ppf((1 + _LEVEL) / 2, num_groups - 1))
     estimates = {}
-    for name, value in values.items():
+    for name, value in constants(sums).items():
         spread = jackknife_error(np.array([each[name] for each in left_out])) if left_out else np.inf
-        error, own = float(np.hypot(spread, class_errors[name])), class_errors[name]
+        own = class_errors.get(name, 0.0)
+        error = float(np.hypot(spread, own))
         low, high = value - reach * error, value + reach * error
         estimates[name] = Estimate(value=value, low=low, high=high, error=error, class_error=own)
     return estimates
@@ -167,6 +178,18 @@ def sum_groups(products: Products, *, without: int | None = None) -> GroupSums:
             "sequence_pairs": np.outer(own["sequences"], own["sequences"]) - np.diag(own["sequences"]),
         }
     return GroupSums(dict(own), between)
+
+
+def sum_sequences(products: Products, name: str) -> tuple[Floats, Floats]:
+    """Sum one of the products over the targets of each sequence (S,), and over the pairs of them (S,)."""
+    sample = products.sample
+    alone, pairs = np.empty((2, len(sample.lengths)))
+    for slab in sample.slabs():
+        found: Floats = getattr(products.slab_products(slab), name)
+        traces, own = _traces(found), slab.sequences
+        alone[own] = sample.lengths[own] / slab.size * traces
+        pairs[own] = sample.pair_weights[own] * (found.sum((1, 2)) - traces)
+    return alone, pairs
 
 
 def core_weights(sample: TargetSample, rows: NDArray[np.int64]) -> Floats:

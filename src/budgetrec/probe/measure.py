@@ -1,8 +1,9 @@
 """Measure the gradient noise of a model on its data, so the noise law can predict it for any (n, k, G)."""
 
+import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from budgetrec.errors import ArgumentError
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.own_model import fill_in
 from budgetrec.probe.catalogue import Catalogue
-from budgetrec.probe.check import Check, check_law
-from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading
+from budgetrec.probe.check import Check, Simulation, check_law, correct_curves
+from budgetrec.probe.example import ExampleNoise, measure_example, num_example_targets
+from budgetrec.probe.leading import CONSTANTS, Estimate, measure_leading, sum_sequences
 from budgetrec.probe.noise_curves import measure_curves
 from budgetrec.probe.products import Products, sum_products
 from budgetrec.probe.sample import TargetSample, draw_targets
+from budgetrec.probe.steps import ProbedLayer
 from budgetrec.ranking.histories import evaluating
 from budgetrec.theory.noise import NoiseConstants
 
@@ -31,7 +34,9 @@ class NoiseProbe:
     estimates are the leading orders: `example_sequence` and `example_target` are C_y counted by sequences and
     by targets, `shared_class` and `sequence_class` C_p between and within sequences, `target_class` C_x,
     `gradient` $\|\nabla F\|^2$, `rho` the mean of $\sum_i p_i^2 / q_i$ over targets (and `rho_median`).
-    `check` compares the law with directly measured class noise.
+    Example noise and gradient are those of `num_example_targets` targets, and `squares` is the part of the
+    former in the class noise's sample that is not centred.
+    `check` compares the law with directly measured class noise; `check_allocation` takes steps on `layer`.
     """
 
     constants: NoiseConstants
@@ -44,11 +49,14 @@ class NoiseProbe:
     rho: Estimate
     rho_median: float
     mean_targets: Estimate
+    squares: float
     num_targets: int
+    num_example_targets: int
     num_sequences: int
     num_items: int
     num_classes: int
     check: tuple[Check, ...]
+    layer: ProbedLayer = field(repr=False, compare=False)
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -58,7 +66,14 @@ class NoiseProbe:
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the curves, for JSON; numbers that are not finite become None."""
         checks = [asdict(each) | {"relative_error": each.relative_error} for each in self.check]
-        numbers = {"num_targets", "num_sequences", "num_items", "num_classes", "rho_median"}
+        numbers = {
+            "num_targets",
+            "num_example_targets",
+            "num_sequences",
+            "num_items",
+            "num_classes",
+            "rho_median",
+        }
         return {
             **{name: _finite(asdict(each)) for name, each in self.estimates.items()},
             **{name: getattr(self, name) for name in sorted(numbers)},
@@ -126,14 +141,44 @@ def measure_noise(
             last_only=last_only,
             generator=generator,
         )
-        return measure_layer(
-            sample,
-            model.item_table().detach(),
-            log_q=log_q,
-            max_classes=max_classes,
-            generator=generator,
-            report=tell,
+        table = model.item_table().detach()
+        probe = measure_layer(
+            sample, table, log_q=log_q, max_classes=max_classes, generator=generator, report=tell
         )
+        more = num_example_targets(num_targets, *table.shape)
+        if not more or len(table) > max_classes:
+            return probe
+        tell(f"example noise of {more:,} targets")
+        larger = draw_targets(
+            model,
+            dataset,
+            num_targets=more,
+            max_length=model.max_length if max_length is None else max_length,
+            windows=windows,
+            last_only=last_only,
+            generator=generator,
+        )
+        everything = Catalogue.of(table, None, larger, max_classes=max_classes, generator=generator)
+        return _with_example(probe, measure_example(larger, everything))
+
+
+def _with_example(probe: NoiseProbe, found: ExampleNoise) -> NoiseProbe:
+    """Take over what a larger sample says of example noise and of the gradient."""
+    estimates = found.estimates
+    # E||V - T grad F||^2 / mean^2 is that of V less ||grad F||^2, and a small rest where lengths differ.
+    rest = probe.example_sequence.value - probe.squares + probe.gradient.value - estimates["gradient"].value
+    squares = estimates["squares"]
+    example = dataclasses.replace(
+        squares, value=squares.value + rest, low=squares.low + rest, high=squares.high + rest
+    )
+    return dataclasses.replace(
+        probe,
+        constants=dataclasses.replace(probe.constants, example=example.value),
+        example_sequence=example,
+        example_target=estimates["example_target"],
+        gradient=estimates["gradient"],
+        num_example_targets=found.num_targets,
+    )
 
 
 @torch.inference_mode()
@@ -155,16 +200,31 @@ def measure_layer(
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     leading = {name: each.value for name, each in estimates.items()}
     constants = measure_curves(products, catalogue, leading, generator=np.random.default_rng(seed))
+    alone, pairs = sum_sequences(products, "example")
     report("checking the law on drawn negatives")
+    simulation = Simulation(products, catalogue)
+    constants = correct_curves(simulation, constants, generator=generator)
     return NoiseProbe(
         constants=constants,
         **estimates,
         rho_median=_median_rho(products),
+        squares=float((alone + pairs).mean()) / leading["mean_targets"] ** 2,
         num_targets=len(sample.targets),
+        num_example_targets=len(sample.targets),
         num_sequences=len(sample.lengths),
         num_items=catalogue.num_items,
         num_classes=catalogue.num_classes,
-        check=check_law(products, catalogue, constants, generator=generator),
+        check=check_law(simulation, constants, generator=generator),
+        layer=ProbedLayer(
+            sample=sample,
+            table=table,
+            log_q=log_q,
+            constants=constants,
+            example=torch.from_numpy(alone),
+            example_pairs=torch.from_numpy(pairs),
+            gradient=leading["gradient"],
+            mean_targets=leading["mean_targets"],
+        ),
     )
 
 

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from budgetrec.probe.catalogue import Catalogue
 from budgetrec.probe.grouping import Kinds, merge_classes
-from budgetrec.probe.leading import core_weights
+from budgetrec.probe.leading import core_weights, sum_sequences
 from budgetrec.probe.products import Products
 from budgetrec.theory.constants import LADDER, calibrate, mix_chances, tabulate
 from budgetrec.theory.moments import quadrature_nodes, shared_products, target_moments
 from budgetrec.theory.noise import NOTHING, Curve, NoiseConstants
+from budgetrec.theory.raggedness import Raggedness, measure_raggedness
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,7 +43,7 @@ def measure_curves(
     leading: dict[str, float],
     *,
     generator: np.random.Generator,
-    num_curve_targets: int = 384,
+    num_curve_targets: int = 192,
     num_curve_pairs: int = 128,
     ladder: tuple[int, ...] = LADDER,
 ) -> NoiseConstants:
@@ -68,7 +69,17 @@ def measure_curves(
         sequence_class=sequence,
         example_drift=drift,
         bias=bias,
+        raggedness=_raggedness(products, leading["gradient"]),
     )
+
+
+def _raggedness(products: Products, gradient: float) -> Raggedness:
+    """Return what the lengths of sequences do to their noise, each estimated from its own targets."""
+    lengths = products.sample.lengths.astype(np.float64)
+    alone, pairs = sum_sequences(products, "example")
+    target, sequence = sum_sequences(products, "class_noise")
+    example = alone + pairs - lengths**2 * gradient
+    return measure_raggedness(lengths, example=example, target=target, sequence=sequence)
 
 
 def _unevenness(lengths: Ints) -> float:

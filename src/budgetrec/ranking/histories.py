@@ -48,7 +48,7 @@ class Histories:
         return len(self.begins)
 
     def seen(self, rows: NDArray[np.int64]) -> SeenPairs:
-        """Return the items of the histories `rows`, all of them, also what a model does not look back to."""
+        """Return the items of the histories `rows`, all of them, even what a model does not look back to."""
         begins, lengths = self.begins[rows], self.ends[rows] - self.begins[rows]
         first = np.cumsum(lengths) - lengths
         places = np.arange(lengths.sum()) + np.repeat(begins - first, lengths)

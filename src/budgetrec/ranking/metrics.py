@@ -77,7 +77,7 @@ def per_user(ranks: Ints, cutoffs: Sequence[int]) -> dict[str, Floats]:
 
 
 def coverage(lists: Lists, num_items: int) -> float:
-    """Return the share of the catalogue that stands in any list; places of -1 are empty.
+    """Return the share of the catalogue that is in any list; places of -1 are empty.
 
     >>> coverage(np.array([[0, 1], [1, -1]]), num_items=4)
     0.5

@@ -6,6 +6,7 @@ pessimistically**, so a model that scores everything alike gets the last place a
 $\log \sum_j e^{s_j} - s_p$ runs over all items, those that the user had included.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ class Ranking:
     """What a model makes of each target: rank 1 is the best, K the worst (ties count against the target).
 
     `lists`, if they were asked for, hold the best items of each user (-1 where nothing is left to list);
-    among equal scores their order means nothing.
+    the order among equal scores is arbitrary.
     """
 
     users: NDArray[np.int64]
@@ -46,12 +47,14 @@ def rank_targets(
     keep_seen: bool = False,
     list_length: int = 0,
     block_bytes: int = BLOCK_BYTES,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Ranking:
     """Rank every target among the catalogue without the items of its history, or with them (`keep_seen`).
 
-    All of the history counts as seen, also what lies before the last `max_length` items. The target itself is
-    never removed, even if the user had it before. `batch_size` histories are encoded at once (what is fast,
-    if not given); scores and their scratch space together take at most `block_bytes`.
+    All of the history counts as seen, also what lies before the last `max_length` items. A target that the
+    user had before is left out like any other, so it is in no list and has the last rank, K. `batch_size`
+    histories are encoded at once (what is fast, if not given); scores and their scratch space together take
+    at most `block_bytes`. `progress` hears how many of the targets are done.
     """
     _check(targets, list_length=list_length)
     histories = Histories(dataset.items, targets.begins, targets.places)
@@ -62,6 +65,7 @@ def rank_targets(
         ranks = np.empty(len(targets), np.int64)
         losses = np.empty(len(targets), np.float64)
         lists = np.empty((len(targets), scorer.list_length), np.int32)
+        done = 0
         for states, rows in encode(
             model, histories, table.device, block_users=scorer.block_users, batch_size=batch_size
         ):
@@ -70,6 +74,8 @@ def rank_targets(
             result = scorer.rank(states.to(table.dtype), own, seen)
             ranks[rows], losses[rows] = result.ranks.cpu().numpy(), result.losses.cpu().numpy()
             lists[rows] = result.lists.cpu().numpy()
+            done += len(rows)
+            progress(done, len(targets))
     return Ranking(
         users=np.asarray(targets.users, np.int64),
         targets=wanted,

@@ -43,7 +43,10 @@ class SeenPairs:
 
 @dataclass(frozen=True)
 class RankedBlock:
-    """Ranks and losses (n,) of a block of targets, and the best items (n, list_length) of their users."""
+    """Ranks and losses (n,) of a block of targets, and the best items (n, list_length) of their users.
+
+    A target that is itself left out is in no list and has the last rank, K.
+    """
 
     ranks: Tensor
     losses: Tensor
@@ -91,21 +94,23 @@ class Scorer:
             seen = seen.sorted_by_item()
         ranks = torch.zeros(count, dtype=torch.int64, device=states.device)
         log_total = torch.full((count,), -torch.inf, dtype=torch.float64, device=states.device)
+        left_out = torch.zeros(count, dtype=torch.bool, device=states.device)
         best = BestItems(self.list_length, count, states)
         for start, skip in self._tiles():
             if not self._whole:  # else the scores are there already
                 torch.mm(states, self._table[start : start + self.width].T, out=scores)
             tile, work = scores[:, skip:], scratch[:, skip:]
             log_total = torch.logaddexp(log_total, _log_sum_exp(tile, work))
-            self._leave_out(scores, seen, start)
             here = torch.nonzero((targets >= start) & (targets < start + self.width))[:, 0]
             scores[here, targets[here] - start] = own[here, 0]
+            self._leave_out(scores, seen, start)
+            left_out[here] = scores[here, targets[here] - start] == -torch.inf
             ranks += torch.ge(tile, tied, out=work).sum(1).to(torch.int64)
             best.add(tile, start + skip)
         losses = log_total - own[:, 0].double()
         if not torch.isfinite(losses).all():
             raise _not_finite()
-        return RankedBlock(ranks, losses, best.items)
+        return RankedBlock(ranks.masked_fill_(left_out, len(self._table)), losses, best.items)
 
     def top(self, states: Tensor, seen: SeenPairs) -> "BestItems":
         """Return the best items of at most `block_users` states."""

@@ -1,5 +1,6 @@
 """The best next items of histories, in scores of a bounded size however large the catalogue is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from budgetrec.ranking.scorer import BLOCK_BYTES, Scorer, SeenPairs
 class TopItems:
     """The best items (n, top) of each history with their scores, best first.
 
-    Places are -1 where nothing is left to list. Among equal scores the order means nothing.
+    Places are -1 where nothing is left to list. The order among equal scores is arbitrary.
     """
 
     items: NDArray[np.int64]
@@ -29,10 +30,12 @@ def top_items(
     top: int,
     keep_seen: bool = False,
     block_bytes: int = BLOCK_BYTES,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> TopItems:
     """Return the `top` items that a model scores highest, without those of the history unless `keep_seen`.
 
-    Lists are as long as the catalogue at most. Scores that are NaN or infinite are refused.
+    Lists are as long as the catalogue at most. Scores that are NaN or infinite are refused. `progress` hears
+    how many of the histories are done.
     """
     if top < 1:
         raise ArgumentError(f"top is {top}. Pass at least 1.")
@@ -41,8 +44,11 @@ def top_items(
         scorer = Scorer(table, list_length=min(top, num_items), block_bytes=block_bytes)
         items = np.empty((len(histories), scorer.list_length), np.int64)
         scores = np.empty(items.shape, np.float32)
+        done = 0
         for states, rows in encode(model, histories, table.device, block_users=scorer.block_users):
             seen = SeenPairs.none() if keep_seen else histories.seen(rows)
             best = scorer.top(states.to(table.dtype), seen)
             items[rows], scores[rows] = best.items.cpu().numpy(), best.scores.cpu().numpy()
+            done += len(rows)
+            progress(done, len(histories))
     return TopItems(items, scores)

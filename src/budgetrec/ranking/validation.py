@@ -16,17 +16,20 @@ def validate(
     targets: Targets,
     *,
     batch_size: int | None = None,
+    keep_seen: bool = False,
     max_users: int | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> dict[str, float]:
-    """Return `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` over the targets, seen items removed.
+    """Return `val_loss`, `ndcg@10`, `hit_rate@10` and `mrr` over the targets.
 
-    The loss is the exact softmax over all items. With `max_users` the same evenly spread targets are taken at
-    every call, so that rows of one run can be compared. Nothing is drawn at random, and the model is left in
-    the mode it was in.
+    Items of the history are left out unless `keep_seen`, as `rank_targets` says. The loss is the exact
+    softmax over all items. With `max_users` the same evenly spread targets are taken at every call, so that
+    rows of one run can be compared. Nothing is drawn at random, and the model is left in the mode it was in.
     """
     chosen = spread(targets, max_users)
-    ranking = rank_targets(model, dataset, chosen, batch_size=batch_size, block_bytes=block_bytes)
+    ranking = rank_targets(
+        model, dataset, chosen, batch_size=batch_size, keep_seen=keep_seen, block_bytes=block_bytes
+    )
     return {
         "val_loss": float(ranking.losses.mean()),
         "ndcg@10": float(ndcg(ranking.ranks, 10).mean()),

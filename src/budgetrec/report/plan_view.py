@@ -20,7 +20,7 @@ from budgetrec.runs.documents import number
 
 _SYMBOLS = {"batch_size": "n", "num_negatives": "k", "num_groups": "G"}
 _MEANS = ("goal", "budget_bytes", "margin", "step_seconds")  # said in the sentence above the choices
-_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning anew, not for people
+_INNER = ("seconds_model", "overhead_bytes", "gradient", "fixed")  # for planning again, not for people
 _TABLES = ("predicted_bytes", "noise", "because", "candidates", "assumptions")
 
 
@@ -58,7 +58,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class PlanView:
-    """Everything of a plan that there is."""
+    """Everything that a plan holds."""
 
     summary: str
     choices: Sequence[Choice]
@@ -69,8 +69,8 @@ class PlanView:
     others: Sequence[tuple[str, str]]  # of tables that the page knows nothing of
 
 
-def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None) -> PlanView:
-    """Sort out a plan; `source` names its file, `peak_bytes` is what the run then took."""
+def view_plan(plan: dict[str, Any], *, source: object, added_bytes: float | None) -> PlanView:
+    """Sort out a plan; `source` names its file, `added_bytes` is what training then added to the process."""
     because = _table(plan, "because", source)
     budget = number(plan, "budget_bytes", source)
     others = {name: value for name, value in plan.items() if name not in (*_MEANS, *_TABLES, *_INNER)}
@@ -87,12 +87,12 @@ def view_plan(plan: dict[str, Any], *, source: object, peak_bytes: float | None)
     ]
     candidates = plan.get("candidates", [])
     if not isinstance(candidates, list) or not all(isinstance(each, dict) for each in candidates):
-        raise DataError(f"{source} has candidates that are no tables. Make the plan again, or remove it.")
+        raise DataError(f"{source} has candidates that are not tables. Make the plan again, or remove it.")
     assumptions = _table(plan, "assumptions", source)
     return PlanView(
         summary=_summary(plan, budget, source),
         choices=choices,
-        memory=_memory(_table(plan, "predicted_bytes", source), budget, plan, peak_bytes, source),
+        memory=_memory(_table(plan, "predicted_bytes", source), budget, plan, added_bytes, source),
         noise=_noise(_table(plan, "noise", source), source),
         candidates=records_table(candidates) if candidates else None,
         assumptions=setting_pairs(assumptions),
@@ -114,7 +114,7 @@ def _summary(plan: dict[str, Any], budget: float | None, source: object) -> str:
 
 
 def _memory(
-    document: dict[str, Any], budget: float | None, plan: dict[str, Any], peak: float | None, source: object
+    document: dict[str, Any], budget: float | None, plan: dict[str, Any], added: float | None, source: object
 ) -> Parts | None:
     sizes = _sizes(_table(document, "parts", source), source)
     total = number(document, "total", source)
@@ -122,13 +122,13 @@ def _memory(
         if not sizes:
             return None
         total = sum(sizes.values())
-    whole = max(budget or 0.0, total, peak or 0.0) or 1.0
+    whole = max(budget or 0.0, total, added or 0.0) or 1.0
     margin = number(plan, "margin", source)
     limit = 100 * budget / whole if budget else None
     measured = None
-    if peak is not None:
-        share = as_share(peak / budget) + " of the budget" if budget else ""
-        measured = Part("measured peak", as_bytes(peak), share, 100 * peak / whole)
+    if added is not None:
+        share = as_share(added / budget) + " of the budget" if budget else ""
+        measured = Part(label("training_bytes"), as_bytes(added), share, 100 * added / whole)
     return Parts(
         total=as_bytes(total),
         parts=_parts(sizes or {"predicted": total}, total, whole, as_bytes),
@@ -167,9 +167,7 @@ def _sizes(document: dict[str, Any], source: object) -> dict[str, float]:
     sizes = {name: number(document, name, source) or 0.0 for name in document}
     for name, size in sizes.items():
         if size < 0:
-            raise DataError(
-                f"{source} says {name} is {size}, below nothing. Make the plan again, or remove it."
-            )
+            raise DataError(f"{source} says {name} is {size}, below 0. Make the plan again, or remove it.")
     return sizes
 
 

@@ -13,7 +13,7 @@ from budgetrec.report.run_cells import QUALITY, mean_cell
 from budgetrec.report.run_charts import Panels, curve, draw_panels
 from budgetrec.report.sortable import Column, Entry, Table, is_numeric, value_cell
 from budgetrec.runs.layout import evaluation_summary
-from budgetrec.runs.record import RunRecord, peak_bytes, read_users
+from budgetrec.runs.record import RunRecord, read_users, training_bytes
 
 _PANELS = {"val_loss": "Validation loss", QUALITY: "Validation NDCG@10"}
 
@@ -55,7 +55,7 @@ def _runs_table(runs: Sequence[RunRecord], horizons: dict[str, float]) -> Table:
     columns += [Column(label(name), numeric) for name, numeric in varied.items()]
     columns += [Column("test NDCG@10"), Column("test loss"), Column("validation loss")]
     columns += [Column(f"mean loss over {axis}") for axis in horizons]
-    columns += [Column("steps"), Column("seconds"), Column("peak memory")]
+    columns += [Column("steps"), Column("seconds"), Column(label("training_bytes"))]
     rows = []
     for run, own in zip(runs, flat, strict=True):
         cells = [Entry(run.name)]
@@ -76,11 +76,11 @@ def _training_cells(run: RunRecord, horizons: dict[str, float]) -> Iterator[Entr
         yield Entry("") if value is None else Entry(f"{value:.4f}", value)
     yield value_cell("steps", last["step"])
     yield Entry(as_seconds(last["seconds"]), last["seconds"])
-    yield value_cell("peak_bytes", peak_bytes(run.metrics))
+    yield value_cell("training_bytes", training_bytes(run.metrics))
 
 
 def _has_losses(metrics: pl.DataFrame) -> bool:
-    """Say whether every loss is a number: a run that went astray has no mean loss."""
+    """Say whether every loss is a number: a run that diverged has no mean loss."""
     return bool(metrics["val_loss"].cast(pl.Float64).is_finite().fill_null(False).all())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
@@ -117,7 +118,7 @@ def _shown(settings: Mapping[str, Any], folder: Path) -> Shown:
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
         if kind is None or not isinstance(value, kind) or not all(isinstance(text, str) for text in inside):
             raise DataError(
-                f"{folder / MARKER} has under {SHOWN!r} something else than texts ({key}). "
+                f"{folder / MARKER} has something other than text under {SHOWN!r} ({key}). "
                 "Run the study again, or remove that part."
             )
     return Shown(**texts)
@@ -159,7 +160,7 @@ def _words(spec: dict[str, Any], name: str) -> str:
 def _picture(path: Path, caption: str) -> Drawing:
     content = path.read_bytes()
     if content[:8] != _PNG or len(content) < 24:
-        raise DataError(f"{path} is no PNG picture. Run the study again, or remove it.")
+        raise DataError(f"{path} is not a PNG picture. Run the study again, or remove it.")
     width = struct.unpack(">I", content[16:20])[0]
     encoded = binascii.b2a_base64(content, newline=False).decode()
     return Drawing(path.stem, caption, picture=f"data:image/png;base64,{encoded}", width=width // 2)
@@ -168,7 +169,7 @@ def _picture(path: Path, caption: str) -> Drawing:
 def _read_csv(path: Path) -> pl.DataFrame:
     try:
         return pl.read_csv(path.read_bytes(), infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         told = str(error).splitlines()[0]
         raise DataError(
             f"{path} cannot be read as CSV: {told}. Run the study again, or remove it."

@@ -24,7 +24,7 @@ def write_report(path: Path | str, output: Path | str | None = None, *, overwrit
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder. {_WHAT}")
+        raise DataError(f"{folder} is not a folder. {_WHAT}")
     target = folder / FILE if output is None else Path(output)
     check_output(target, overwrite=overwrite or output is None)
     page = make_page(folder)
@@ -60,7 +60,7 @@ def check_output(target: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise ArgumentError(f"{target} exists already. Pass --overwrite to replace it, or another name.")
     if not _is_report(target):
-        raise ArgumentError(f"{target} is no report of budgetrec, so it is not replaced. Pass another name.")
+        raise ArgumentError(f"{target} is not a budgetrec report, so it is not replaced. Pass another name.")
 
 
 def _is_report(path: Path) -> bool:

@@ -18,6 +18,17 @@ from budgetrec.files import cannot_be_written, write_whole
 
 _STATE = "budgetrec"
 VERSION = 1
+# What a damaged file makes of a reader, the state in its header included.
+_UNREADABLE = (
+    SafetensorError,
+    OSError,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    RuntimeError,
+)
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -37,10 +48,12 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             state = json.loads((file.metadata() or {})[_STATE])
             version = state.pop("version")
+            if type(state.get("step", 0)) is not int:
+                raise ValueError(f"its step is {state['step']!r}")
     except FileNotFoundError:
-        raise TrainingError(f"{path} does not exist, so there is no checkpoint to go on from.") from None
-    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
-        raise TrainingError(f"{path} is no checkpoint of budgetrec or is damaged: {error}.") from error
+        raise TrainingError(f"{path} does not exist, so there is no checkpoint to resume from.") from None
+    except _UNREADABLE as error:
+        raise TrainingError(f"{path} is not a budgetrec checkpoint, or is damaged: {error}.") from error
     if version != VERSION:
         raise TrainingError(f"{path} has format version {version}, and this budgetrec reads {VERSION}.")
     return tensors, state
@@ -52,12 +65,17 @@ def generator_tensors(generators: dict[str, torch.Generator]) -> dict[str, Tenso
 
 
 def load_generators(generators: dict[str, torch.Generator], tensors: dict[str, Tensor]) -> None:
-    """Set generators to the states that `generator_tensors` gave."""
+    """Set generators to the states that `generator_tensors` returned."""
     for name, generator in generators.items():
         state = tensors.get(f"generator.{name}")
         if state is None:
             raise TrainingError(f"the checkpoint holds no state of the generator {name!r}. Train again.")
-        generator.set_state(state)
+        try:
+            generator.set_state(state)
+        except (RuntimeError, TypeError) as error:
+            raise TrainingError(
+                f"the checkpoint holds no state of the generator {name!r}: {error}. Train again."
+            ) from error
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Read files that anyone may have changed or removed: what cannot be read is told in a sentence."""
+"""Read files that anyone may have changed or removed: what cannot be read is reported in a sentence."""
 
 import json
 import math
@@ -8,11 +8,14 @@ from typing import Any
 
 import polars as pl
 
+from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.errors import DataError
+from budgetrec.files import check_plain
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object, or nothing where there is no such file."""
+    check_plain(path)
     try:
         document = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
@@ -28,10 +31,11 @@ def read_frame(path: Path, num_rows: int | None = None) -> pl.DataFrame | None:
     """Read a Parquet file, or its first rows, or nothing where there is no such file."""
     if not path.exists():
         return None
+    check_plain(path)
     try:
         with path.open("rb") as file:  # a path would be a pattern to polars: run[1] is a fine name
             return pl.read_parquet(file, n_rows=num_rows)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *POLARS_ERRORS) as error:
         told = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet: {told}. Make it again, or remove it.") from error
 
@@ -43,10 +47,10 @@ def number(document: Mapping[str, object], name: str, source: object) -> float |
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise DataError(
-            f"{source} says {name} is {value!r}, which is no number. Make it again, or remove it."
+            f"{source} says {name} is {value!r}, which is not a number. Make it again, or remove it."
         )
     return value
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

@@ -21,11 +21,12 @@ from budgetrec.runs.layout import (
     evaluation_summary,
     evaluation_users,
 )
-from budgetrec.settings.sections import RunConfig, read_toml
+from budgetrec.settings.sections import METRICS, RunConfig, read_toml
 
 _MOST_RECOMMENDATIONS = 10_000  # of which a page shows the first few
 _PLACES = ("step", "examples", "seconds")  # columns that say when an evaluation was
 _NEEDED = (*_PLACES, "val_loss")
+_EVERY_ROW = (*_PLACES, "epoch", *METRICS, "peak_bytes")
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,15 @@ class Settings:
 
     def config(self) -> RunConfig:
         """Return the settings, checked."""
-        return RunConfig.from_dict(self.sections, str(self.source))
+        found = RunConfig.from_dict(self.sections, str(self.source))
+        if found.training.keep_seen is None:  # budgetrec 0.1 left out what a user had had
+            found = found.replaced({"keep_seen": False})
+        return found
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its files tell it."""
+    """A run as its files describe it."""
 
     name: str
     folder: Path
@@ -94,12 +98,24 @@ def read_metrics(folder: Path) -> pl.DataFrame:
     missing = [name for name in _NEEDED if name not in frame.columns or not frame[name].dtype.is_numeric()]
     if missing:
         raise DataError(
-            f"{path} has no numbers {missing[0]!r} (found: {', '.join(frame.columns)}). Train the run again."
+            f"{path} has no numeric {missing[0]!r} (found: {', '.join(frame.columns)}). Train the run again."
         )
     for name in _PLACES:
         if not frame[name].cast(pl.Float64).is_finite().fill_null(False).all():
-            raise DataError(f"{path} has rows whose {name} is no number. Train the run again.")
+            raise DataError(f"{path} has rows whose {name} is not a number. Train the run again.")
     return frame
+
+
+def read_rows(folder: Path, step: int) -> list[dict[str, Any]]:
+    """Read the rows of evaluations up to a step, for a run that goes on from there."""
+    frame, path = read_metrics(folder), folder / METRICS_FILE
+    for name in _EVERY_ROW:
+        if name not in frame.columns or not frame[name].dtype.is_numeric() or frame[name].has_nulls():
+            raise DataError(f"{path} has rows without a number {name!r}. Train the run again.")
+    rows = frame.filter(pl.col("step") <= step).to_dicts()
+    if not rows:
+        raise DataError(f"{path} has no row of step {step:,} or before. Train the run again.")
+    return rows
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -132,11 +148,10 @@ def read_users(run: RunRecord) -> pl.DataFrame | None:
     return frame if frame is not None and {"user", "item"} <= set(frame.columns) else None
 
 
-def peak_bytes(metrics: pl.DataFrame) -> float | None:
-    """Return what training added to the process at most, or, in older runs, the process's own peak."""
-    known = [name for name in ("training_bytes", "peak_bytes") if name in metrics.columns]
-    peak = metrics[known[0]].max() if known else None
-    return peak if isinstance(peak, int | float) else None
+def training_bytes(metrics: pl.DataFrame) -> float | None:
+    """Return what training added to the process at most, as a budget counts it."""
+    most = metrics["training_bytes"].max() if "training_bytes" in metrics.columns else None
+    return most if isinstance(most, int | float) else None
 
 
 def _dataset(settings: Settings) -> dict[str, Any]:

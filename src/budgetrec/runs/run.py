@@ -3,11 +3,11 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,8 @@ from budgetrec.runs.documents import read_frame
 from budgetrec.runs.layout import BEST, FEATURES, ITEMS, MARKER
 from budgetrec.runs.record import read_metrics, read_settings
 from budgetrec.settings.build import build_model
-from budgetrec.settings.sections import RunConfig
+from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.stepping.device import training_device
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class DatasetSource:
         """Return the dataset if it is the one that the run was trained on."""
         if dataset.identity != self.identity:
             raise TrainingError(
-                f"{self.run} was trained on another dataset than {dataset.folder} holds ({self.identity}, "
+                f"{self.run} was trained on a dataset other than {dataset.folder} ({self.identity}, "
                 f"found {dataset.identity}): other data, filters or split. Prepare it as it was."
             )
         return dataset
@@ -59,7 +60,7 @@ class DatasetSource:
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model that scores any history with nothing beside its folder. Nothing here ever changes."""
+    """A trained model that scores any history with nothing but its folder. Nothing here ever changes."""
 
     folder: Path
     config: RunConfig
@@ -79,6 +80,11 @@ class Run:
     def num_items(self) -> int:
         """How many items the catalogue has (K)."""
         return self.network.num_items
+
+    @property
+    def keep_seen(self) -> bool:
+        """Whether items that a user has had are ranked and recommended, where a call does not say."""
+        return bool(self.config.training.keep_seen)
 
     @property
     def model(self) -> SequenceModel | ScoringView:
@@ -103,15 +109,20 @@ class Run:
         return frame
 
     def top_items(
-        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool = False
+        self, histories: Sequence[Sequence[object]], *, top: int = 10, keep_seen: bool | None = None
     ) -> pl.DataFrame:
         """Return the `top` items that the run scores highest after each history, without its dataset.
 
         A history holds items as the source calls them, the earliest first. A row holds `history` (its place
-        among those given), `rank`, `item` and `score`. Items of the history are left out unless `keep_seen`.
+        among those given), `rank`, `item` and `score`. Items of the history are left out, or not, as the run
+        does it; `keep_seen` overrules that.
         """
         best = top_items(
-            self.model, self._find(histories), num_items=self.num_items, top=top, keep_seen=keep_seen
+            self.model,
+            self._find(histories),
+            num_items=self.num_items,
+            top=top,
+            keep_seen=self.keep_seen if keep_seen is None else keep_seen,
         )
         which, place = np.nonzero(best.items >= 0)
         return pl.DataFrame(
@@ -143,10 +154,15 @@ class Run:
 
     @classmethod
     def open(
-        cls, folder: Path | str, *, dataset: Dataset | Path | str | None = None, weights: str | None = BEST
+        cls,
+        folder: Path | str,
+        *,
+        dataset: Dataset | Path | str | None = None,
+        weights: str | None = BEST,
+        device: str = "cpu",
     ) -> Self:
-        """Open a run; `dataset` says where the data is now if it has moved."""
-        folder = Path(folder)
+        """Open a run; `dataset` says where the data is now if it has moved, `device` where it computes."""
+        folder, place = Path(folder), training_device(TrainingConfig(device=device))
         if not (folder / MARKER).is_file():
             raise TrainingError(f"{folder} is not a run: it has no {MARKER}. Make one with budgetrec train.")
         settings = read_settings(folder)
@@ -161,14 +177,28 @@ class Run:
         assert num_items is not None  # noqa: S101 - else the dataset was opened
         features = None
         if (folder / FEATURES).is_file():
-            features = load_checkpoint(folder / FEATURES)[0]["features"]
+            features = _features(folder / FEATURES)
         model = build_model(config.model, num_items, features=features, generator=torch.Generator())
         best_step = None
         if weights is not None:
             tensors, state = load_checkpoint(folder / weights)
             load_model_tensors(model, tensors, folder / weights)
-            best_step = int(state["step"])
-        return cls(folder, config, read_metrics(folder), model.eval(), best_step, features, source, dataset)
+            best_step = _step(state, folder / weights)
+        model = model.to(place).eval()
+        return cls(folder, config, read_metrics(folder), model, best_step, features, source, dataset)
+
+
+def _step(state: Mapping[str, Any], path: Path) -> int:
+    if "step" not in state:
+        raise TrainingError(f"{path} does not say of which step its weights are. Restore it, or train again.")
+    return int(state["step"])
+
+
+def _features(path: Path) -> Tensor:
+    features = load_checkpoint(path)[0].get("features")
+    if features is None:
+        raise TrainingError(f"{path} holds no table of item features. Restore it, or train again.")
+    return features
 
 
 def write_run(folder: Path, config: RunConfig, dataset: Dataset, features: Tensor | None) -> None:

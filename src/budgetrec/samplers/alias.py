@@ -16,7 +16,7 @@ class AliasTable:
     D_{i-1}$, and heavy $j$ keeps $1 + E_j - D_{i(j)}$ where $i(j)$ is the first light with $D_i > E_j$. (The
     sweep of Hübschle-Schneider and Sanders, "Parallel Weighted Random Sampling", 2019.)
 
-    Twelve bytes an item: a double for the share that a slot keeps, an int32 for the item that owns the rest.
+    Twelve bytes per item: a double for the share that a slot keeps, an int32 for the item that owns the rest.
     Unlike `torch.multinomial`, no limit at 2^24 items.
 
     >>> table = AliasTable(np.array([1.0, 2.0, 5.0]))

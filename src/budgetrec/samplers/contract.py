@@ -1,4 +1,4 @@
-"""What every sampler takes and gives: targets in, drawn classes and their log-probabilities out."""
+"""What every sampler takes and returns: targets in, drawn classes and their log-probabilities out."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,9 @@ class Negatives:
     `log_q` is the log-probability that a slot holds the class it holds, so that $k q_j$ is how often class
     $j$ is expected among the $k$ slots. `log_q_targets` is the same probability for each target; a target
     that the sampler never draws has $-\infty$ there. `valid` is False for slots that hold no class at all,
-    and None when every slot holds one.
+    and None when every slot holds one. `num_draws` is how many of a group's slots are draws from $q$ to each
+    of its targets, where that differs from the number of slots that hold a class: among a batch's own targets
+    one slot is the target itself, whatever $q$ is.
 
     Shapes: `ids` (G, k), `log_q` broadcasts to it, `log_q_targets` broadcasts to (G, T/G), `valid` is (G, k).
 
@@ -32,6 +34,7 @@ class Negatives:
     log_q: Tensor
     log_q_targets: Tensor
     valid: Tensor | None = None
+    num_draws: float | None = None
 
     def __post_init__(self) -> None:
         if self.ids.dim() != 2 or self.ids.dtype != torch.int64 or self.ids.shape[1] == 0:
@@ -66,6 +69,18 @@ class Negatives:
         """Slots in a group, $k$."""
         return self.ids.shape[1]
 
+    def count_draws(self) -> Tensor:
+        """Count the draws from q that each target of a group meets, hits included, (G or 1, 1).
+
+        >>> log_q, three = torch.full((1, 1), 0.5).log(), torch.tensor([[True, True, True, False]])
+        >>> Negatives(torch.tensor([[0, 1, 1, 0]]), log_q, log_q, three).count_draws()
+        tensor([[3.]], dtype=torch.float64)
+        """
+        if self.num_draws is None and self.valid is not None:
+            return self.valid.sum(1, keepdim=True, dtype=torch.float64)
+        count = self.num_negatives if self.num_draws is None else self.num_draws
+        return torch.full((1, 1), count, dtype=torch.float64, device=self.ids.device)
+
     def part(self, groups: slice, targets: slice) -> "Negatives":
         """Take some of the groups, and some of the targets of each."""
         log_q, log_q_targets = self.log_q, self.log_q_targets
@@ -76,6 +91,7 @@ class Negatives:
             log_q if log_q.shape[0] == 1 else log_q[groups],
             log_q_targets if log_q_targets.shape[0] == 1 else log_q_targets[groups],
             None if self.valid is None else self.valid[groups],
+            self.num_draws,
         )
 
 
@@ -88,7 +104,7 @@ class Sampler(Protocol):
 
     @property
     def num_negatives(self) -> int | None:
-        """Slots a group, $k$; None if as many as the batch has targets."""
+        """Slots per group, $k$; None if as many as the batch has targets."""
 
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:
         """Draw for `targets` of shape (G, T/G); `mask` is True where a target is real.
@@ -106,7 +122,7 @@ class AdaptiveSampler(Protocol):
 
     @property
     def num_negatives(self) -> int | None:
-        """Slots a group, $k$; None if as many as the batch has targets."""
+        """Slots per group, $k$; None if as many as the batch has targets."""
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:
         """Fix the queries, (G, T/G, d), that the next draw serves."""
@@ -130,7 +146,7 @@ def check_num_negatives(num_negatives: int) -> int:
 
 
 def check_targets(targets: Tensor, num_items: int, mask: Tensor | None = None) -> Tensor:
-    """Check shape, type and range, and give back targets whose masked entries are a harmless 0.
+    """Check shape, type and range, and return targets whose masked entries are a harmless 0.
 
     >>> check_targets(torch.tensor([[4, -100]]), 5, torch.tensor([[True, False]]))
     tensor([[4, 0]])
@@ -168,8 +184,8 @@ def check_log_q(log_q: Tensor, num_items: int | None = None) -> Tensor:
     if log_q.dim() != 1 or not log_q.is_floating_point() or log_q.shape[0] != (num_items or log_q.shape[0]):
         wanted = "(items,)" if num_items is None else f"({num_items},)"
         raise ArgumentError(
-            f"log_q has shape {tuple(log_q.shape)} and type {log_q.dtype}; pass one log-probability an item, "
-            f"{wanted}."
+            f"log_q has shape {tuple(log_q.shape)} and type {log_q.dtype}; pass one log-probability per item,"
+            f" {wanted}."
         )
     impossible = int(log_q.isneginf().sum())
     if impossible:
@@ -195,10 +211,10 @@ class LastingSampler(Protocol):
     refresh_steps: int  # it takes in the item table this often
 
     def refresh(self, table: Tensor) -> None:
-        """Take in the item vectors (K, d) as they are now."""
+        """Adopt the item vectors (K, d) as they are now."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next draws rest on."""
+        """Return what the next draws depend on."""
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""

@@ -66,7 +66,7 @@ class StreamingFrequency:
     def log_q(self, ids: Tensor) -> Tensor:
         """Log-probability that one draw of the stream gives each id."""
         if self.num_steps == 0:
-            raise ArgumentError("no batch was observed yet; call observe(targets) before the first draw.")
+            raise ArgumentError("no batch has been seen yet; call observe(targets) before the first draw.")
         per_step = max(1.0, self._num_targets / self.num_steps)
         # An item seen in every batch has an inclusion of one, of which only a bound can be inverted.
         inclusion = self.inclusion(ids).double().clamp(max=1 - 1 / (2 * self.num_steps + 2))

@@ -27,7 +27,11 @@ class InBatch:
     `unique=True` an item fills one slot however often it occurs, so an item is there with probability $\pi_j
     = 1 - (1 - q_j)^{P - 1}$ for the $P - 1$ other targets of the batch, and the slot probability is $\pi_j$
     over the number of distinct items. Slots that are left over when the batch has fewer targets than
-    `num_negatives` are marked invalid.
+    `num_negatives` are marked invalid, and of the others a target meets a share of $(P - 1)/P$ as draws: one
+    of the $P$ is the target itself.
+
+    What is drawn is how often items are targets, which `count_targets` counts: neither training counts nor
+    a power or smoothing of them.
 
     >>> log_q = torch.tensor([0.5, 0.25, 0.25]).log()
     >>> sampler = InBatch(3, log_q, unique=True)
@@ -42,7 +46,7 @@ class InBatch:
         self.num_items = check_num_items(num_items)
         self.num_negatives = None if num_negatives is None else check_num_negatives(num_negatives)
         self.unique = unique
-        self._log_q = log_q_lookup(log_q, num_items)
+        self.log_q = log_q_lookup(log_q, num_items)
 
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:
         """Draw from the valid targets of all groups, for targets of shape (G, T/G)."""
@@ -53,13 +57,17 @@ class InBatch:
             pool = torch.unique(pool)
         slots, valid = self._slots(targets.shape[0], pool.shape[0], generator)
         ids = pool[slots.to(pool.device)]
-        log_q, log_q_targets = self._log_q(ids), self._log_q(targets)
+        log_q, log_q_targets = self.log_q(ids), self.log_q(targets)
+        filled = ids.shape[1] if valid is None else min(pool.shape[0], ids.shape[1])
+        num_draws = filled * (num_targets - 1) / num_targets
         if self.unique:
+            num_draws = float(filled)  # in the probability of a slot already
             log_q, log_q_targets = (
                 _log_inclusion(value, max(1, num_targets - 1)) - math.log(pool.shape[0])
                 for value in (log_q, log_q_targets)
             )
-        return Negatives(ids, log_q, log_q_targets, None if valid is None else valid.to(ids.device))
+        valid = None if valid is None else valid.to(ids.device)
+        return Negatives(ids, log_q, log_q_targets, valid, num_draws)
 
     def _slots(
         self, num_groups: int, pool_size: int, generator: torch.Generator

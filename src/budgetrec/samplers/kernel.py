@@ -39,7 +39,7 @@ class QuadraticKernel:
     def __init__(self, table: Tensor, num_negatives: int, *, alpha: float = 100.0) -> None:
         if table.dim() != 2:
             raise ArgumentError(
-                f"the table has shape {tuple(table.shape)}; pass one vector an item, (items, dim)."
+                f"the table has shape {tuple(table.shape)}; pass one vector per item, (items, dim)."
             )
         if not alpha > 0:
             raise ArgumentError(f"alpha is {alpha}; the quadratic kernel needs a positive one, such as 100.")
@@ -83,11 +83,11 @@ class QuadraticKernel:
         self.update(torch.arange(self.num_items), table)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the vectors that draws rest on: those of the last update, not of the table now."""
+        """Return the vectors that draws depend on: those of the last update, not of the table now."""
         return {"vectors": self._rows.flatten(0, 1)[: self.num_items]}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         self.refresh(tensors["vectors"].to(self._rows.device))
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:

@@ -40,14 +40,18 @@ class Mixed:
         shape = (targets.shape[0], self.num_uniform)
         uniform = torch.randint(self.num_items, shape, generator=generator, device=generator.device)
         ids = torch.cat([in_batch.ids, uniform.to(targets.device)], dim=1)
-        valid, num_in_batch = None, self.num_in_batch
-        if in_batch.valid is not None:  # a small batch fills fewer slots, and the mixture leans to uniform
+        valid = None
+        if in_batch.valid is not None:
             valid = torch.nn.functional.pad(in_batch.valid, (0, self.num_uniform), value=True)
-            num_in_batch = int(in_batch.valid[0].sum())
-        return Negatives(ids, self._mixture(ids, num_in_batch), self._mixture(targets, num_in_batch), valid)
+        # A small batch fills fewer slots, and the mixture leans to uniform.
+        drawn = float(in_batch.count_draws())
+        log_q, log_q_targets = self._mixture(ids, drawn), self._mixture(targets, drawn)
+        return Negatives(ids, log_q, log_q_targets, valid, drawn + self.num_uniform)
 
-    def _mixture(self, ids: Tensor, num_in_batch: int) -> Tensor:
+    def _mixture(self, ids: Tensor, num_in_batch: float) -> Tensor:
         total = num_in_batch + self.num_uniform
         log_uniform = math.log(self.num_uniform / total / self.num_items)
-        popular = self._popularity(ids) + math.log(num_in_batch / total)
-        return torch.logaddexp(popular, popular.new_tensor(log_uniform))
+        uniform = torch.full(ids.shape, log_uniform, device=ids.device)
+        if num_in_batch == 0:
+            return uniform
+        return torch.logaddexp(self._popularity(ids) + math.log(num_in_batch / total), uniform)

@@ -32,7 +32,7 @@ class Popularity:
         smoothing: float = 0.0,
     ) -> None:
         if counts.ndim != 1:
-            raise ArgumentError(f"counts have shape {tuple(counts.shape)}; pass one count an item, (items,).")
+            raise ArgumentError(f"counts have shape {tuple(counts.shape)}; pass one per item, (items,).")
         self.num_items = check_num_items(counts.shape[0])
         self.num_negatives = check_num_negatives(num_negatives)
         counts = counts.detach().cpu().numpy() if isinstance(counts, Tensor) else counts

@@ -1,14 +1,13 @@
 """Every sampler by its name.
 
-A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record
-joins `SamplerOptions`; flags and TOML keys follow. Builders import torch only when they are called.
+A new sampler is a file of its own and one entry in `SAMPLERS`. If it has options of its own, their record is
+a base of `SamplerOptions`; flags and TOML keys follow. Builders import torch only when they are called.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from budgetrec import samplers
-from budgetrec.errors import ArgumentError
 from budgetrec.samplers.specification import PopularityOptions, SamplerParts, SamplerSpecification
 
 if TYPE_CHECKING:
@@ -24,25 +23,25 @@ def _popularity(parts: SamplerParts) -> "samplers.Popularity":
 
 
 def _in_batch(parts: SamplerParts) -> "samplers.InBatch":
-    return samplers.InBatch(parts.num_items, _popularity(parts).log_q, parts.num_negatives)
+    from budgetrec.samplers.target_counts import log_shares
+
+    log_q = log_shares(parts.target_counts(parts.num_negatives))
+    return samplers.InBatch(parts.num_items, log_q, parts.num_negatives)
 
 
 def _mixed(parts: SamplerParts) -> "samplers.Mixed":
-    if parts.num_negatives < 2:
-        raise ArgumentError("num_negatives is 1, but mixed takes half from the batch. Pass at least 2.")
+    from budgetrec.samplers.target_counts import log_shares
+
     half = parts.num_negatives // 2
-    return samplers.Mixed(
-        parts.num_items,
-        _popularity(parts).log_q,
-        num_in_batch=parts.num_negatives - half,
-        num_uniform=half,
-    )
+    num_in_batch = parts.num_negatives - half
+    log_q = log_shares(parts.target_counts(num_in_batch))
+    return samplers.Mixed(parts.num_items, log_q, num_in_batch=num_in_batch, num_uniform=half)
 
 
 def _log_q(sampler: "AnySampler") -> "Tensor | None":
     import torch
 
-    if isinstance(sampler, samplers.LogUniform | samplers.Mixed):
+    if isinstance(sampler, samplers.LogUniform | samplers.InBatch | samplers.Mixed):
         return sampler.log_q(torch.arange(sampler.num_items))
     return sampler.log_q if isinstance(sampler, samplers.Popularity) else None
 
@@ -70,19 +69,19 @@ SAMPLERS: dict[str, SamplerSpecification] = {
             build=lambda parts: samplers.LogUniform(parts.num_items, parts.num_negatives),
             proposal=_log_q,
         ),
+        SamplerSpecification(name="in-batch", build=_in_batch, whole_batch=True, proposal=_log_q),
         SamplerSpecification(
-            name="in-batch",
-            build=_in_batch,
-            options=PopularityOptions,
+            name="mixed",
+            build=_mixed,
             whole_batch=True,
-        ),
-        SamplerSpecification(
-            name="mixed", build=_mixed, options=PopularityOptions, whole_batch=True, proposal=_log_q
+            fewest_negatives=2,  # half of them come from the batch
+            proposal=_log_q,
         ),
         SamplerSpecification(
             name="kernel",
             build=lambda parts: samplers.QuadraticKernel(parts.item_table().detach(), parts.num_negatives),
             adaptive=True,
+            why_no_proposal="it draws differently for every state, and the noise law takes one proposal",
             lasting=_kernel_lasts,
         ),
     )

@@ -10,7 +10,7 @@ from budgetrec.samplers.contract import Negatives, check_num_items, check_num_ne
 
 
 def draw_distinct(num_groups: int, num_negatives: int, sizes: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw (G, k) distinct numbers a row, row g uniform over the k-subsets of range(sizes[g]).
+    """Draw (G, k) distinct numbers per row, row g uniform over the k-subsets of range(sizes[g]).
 
     Repeats are drawn again until none is left. The rule never looks at the value of a number, only at its
     slot, so every subset is equally likely. While k is at most half of the range, a redraw succeeds at least

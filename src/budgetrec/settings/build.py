@@ -7,14 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from budgetrec.errors import ArgumentError
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.registry import MODELS
 from budgetrec.objectives.contract import Objective
 from budgetrec.objectives.specification import ObjectiveParts
 from budgetrec.samplers.contract import AnySampler
 from budgetrec.samplers.specification import SamplerParts
-from budgetrec.settings.sections import ModelConfig, ObjectiveConfig
+from budgetrec.settings.sections import ModelConfig, ObjectiveConfig, check_sharing
 
 
 def build_model(
@@ -46,22 +45,23 @@ def build_sampler(
     *,
     num_items: int,
     train_counts: NDArray[np.int64],
+    target_counts: Callable[[int], NDArray[np.float64]],
     item_table: Callable[[], Tensor],
 ) -> AnySampler | None:
-    """Make the sampler that `config` names where its objective draws; else return None."""
+    """Make the sampler that `config` names where its objective draws; else return None.
+
+    `train_counts`, `target_counts` and `item_table` are as in `SamplerParts`.
+    """
     specification = config.sampler_specification
     if specification is None:
         return None
-    if specification.whole_batch and config.sharing != "batch":
-        raise ArgumentError(
-            f"the sampler {config.sampler} takes the targets of the whole batch, so its negatives are shared "
-            f"by it, not by each {config.sharing}. Pass --sharing batch."
-        )
+    check_sharing(config)
     return specification.build(
         SamplerParts(
             num_items=num_items,
             num_negatives=config.num_negatives,
             train_counts=train_counts,
+            target_counts=target_counts,
             item_table=item_table,
             options=config,
         )

@@ -69,7 +69,7 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
         {**_CROSS_ENTROPY, "dim": 256},
     ),
     "gsasrec-ml1m": (
-        "Petrov and Macdonald, RecSys 2023: gBCE with 256 negatives a target, MovieLens-1M",
+        "Petrov and Macdonald, RecSys 2023: gBCE with 256 negatives per target, MovieLens-1M",
         {
             "optimizer": "adam",
             "learning_rate": 1e-3,

@@ -1,4 +1,4 @@
-"""One frozen record a stage, and the only place that reads and writes TOML.
+"""One frozen record per stage, and the only place that reads and writes TOML.
 
 A field's name is the name of its flag and of its key in `run.toml`, and its help is the flag's.
 """
@@ -9,7 +9,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,12 +18,14 @@ import tomli_w
 
 from budgetrec.allocation import Allocation
 from budgetrec.errors import ArgumentError, ConfigError
+from budgetrec.files import check_plain
 from budgetrec.models.registry import MODELS, ModelOptions
 from budgetrec.objectives.registry import OBJECTIVES, ObjectiveOptions
 from budgetrec.objectives.specification import SHARINGS, ObjectiveSpecification
 from budgetrec.options import (
     Value,
     check_choice,
+    check_count,
     check_not_negative,
     check_positive,
     setting,
@@ -61,8 +63,14 @@ class ObjectiveConfig(ObjectiveOptions, SamplerOptions):
         check_choice("objective", self.objective, tuple(OBJECTIVES))
         check_choice("sampler", self.sampler, tuple(SAMPLERS))
         check_choice("sharing", self.sharing, SHARINGS)
-        check_positive(num_negatives=self.num_negatives)
+        check_count(num_negatives=self.num_negatives, most=10**9)
         super().__post_init__()
+        specification = self.sampler_specification
+        if specification is not None and self.num_negatives < specification.fewest_negatives:
+            raise ArgumentError(
+                f"num_negatives is {self.num_negatives}, but the sampler {self.sampler} draws at least "
+                f"{specification.fewest_negatives}. Pass more, or another sampler."
+            )
 
     @property
     def specification(self) -> ObjectiveSpecification:
@@ -75,6 +83,16 @@ class ObjectiveConfig(ObjectiveOptions, SamplerOptions):
         return SAMPLERS[self.sampler] if self.specification.draws else None
 
 
+def check_sharing(config: ObjectiveConfig) -> None:
+    """Refuse a sampler that takes the targets of the whole batch for negatives that it does not share."""
+    specification = config.sampler_specification
+    if specification is not None and specification.whole_batch and config.sharing != "batch":
+        raise ArgumentError(
+            f"the sampler {config.sampler} takes the targets of the whole batch, so its negatives are shared "
+            f"by it, not by each {config.sharing}. Pass --sharing batch."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """How weights follow the gradient."""
@@ -85,7 +103,7 @@ class OptimizerConfig:
     schedule: str = setting("constant", "Learning rate over time: constant, linear, cosine, inverse-sqrt.")
     warmup_steps: int = setting(0, "Raise the learning rate from 0 over this many steps.")
     weight_decay: float = setting(0.0, "Weight decay: decoupled with adamw, otherwise added to the gradient.")
-    momentum: float = setting(0.9, "Momentum of the momentum optimizer.")
+    momentum: float = setting(0.9, "Momentum, with --optimizer momentum.")
     beta1: float = setting(0.9, "Adam and AdamW: decay of the running mean.")
     beta2: float = setting(0.98, "Adam and AdamW: decay of the running mean square.")
     clip_norm: float | None = setting(None, "Clip gradients to this norm. [default: no clipping]")
@@ -95,14 +113,14 @@ class OptimizerConfig:
         check_choice("table_updates", self.table_updates, ("auto", "dense", "row-sparse"))
         check_choice("schedule", self.schedule, ("constant", "linear", "cosine", "inverse-sqrt"))
         check_positive(learning_rate=self.learning_rate, clip_norm=self.clip_norm)
-        check_not_negative(
-            warmup_steps=self.warmup_steps, weight_decay=self.weight_decay, momentum=self.momentum
-        )
-        for name in ("beta1", "beta2"):
+        check_not_negative(weight_decay=self.weight_decay)
+        check_count(warmup_steps=self.warmup_steps or None)
+        for name in ("momentum", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; pass at least 0 and below 1.")
 
 
+ENDING_SCHEDULES = ("linear", "cosine")  # they fall to 0 at the last step
 PRECISIONS = ("32-true", "bf16-mixed")
 
 
@@ -136,13 +154,17 @@ class TrainingConfig:
     validation_users: int | None = setting(
         None, "Evaluate on this many users during training, evenly spread. [default: all]"
     )
+    keep_seen: bool | None = setting(
+        None,
+        "Rank and recommend what a user has had, too. [default: if 5% of the validation items are such]",
+    )
     checkpoint_seconds: float = setting(120.0, "Save a checkpoint at least this often, in seconds.")
     memory: str | None = setting(
         None, "Memory that training may add to the process, such as 2GiB; steps that need more are split."
     )
     replan: int | None = setting(
         None,
-        "With a plan: steps between new measurements of the noise, which may change n, k and sharing.",
+        "With a plan: measure the noise again after this many steps; n, k and sharing may change.",
     )
     precision: str = setting("32-true", f"Number format: {', '.join(PRECISIONS)}.")
     compile: bool = setting(False, "Compile the model with torch.compile.")
@@ -159,14 +181,15 @@ class TrainingConfig:
         check_choice("metric", self.metric, METRICS)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("device", self.device, ("auto", "cpu", "cuda"))
-        check_positive(batch_size=self.batch_size, micro_batches=self.micro_batches, epochs=self.epochs)
-        check_positive(steps=self.steps, seconds=self.seconds, patience=self.patience)
-        check_positive(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
+        check_count(batch_size=self.batch_size, micro_batches=self.micro_batches, most=10**9)
+        check_count(epochs=self.epochs, steps=self.steps, patience=self.patience, replan=self.replan)
+        check_count(evaluate_every=self.evaluate_every, validation_users=self.validation_users)
+        check_count(threads=self.threads, most=1024)
         if not 0 <= self.evaluation_growth < math.inf:
             raise ArgumentError(
-                f"evaluation_growth is {self.evaluation_growth:g}; pass a number from 0, as in 0.1."
+                f"evaluation_growth is {self.evaluation_growth:g}; pass 0 or more, such as 0.1."
             )
-        check_positive(checkpoint_seconds=self.checkpoint_seconds, threads=self.threads, replan=self.replan)
+        check_positive(seconds=self.seconds, checkpoint_seconds=self.checkpoint_seconds)
         if self.memory is not None:
             parse_bytes(self.memory)
         if not 0 <= self.seed < 2**63:
@@ -174,6 +197,8 @@ class TrainingConfig:
 
 
 METRICS = ("ndcg@10", "hit_rate@10", "mrr", "val_loss")
+# What may change when a run is resumed: when it ends, and how often it saves.
+RESUMABLE = ("epochs", "steps", "seconds", "patience", "checkpoint_seconds")
 _SECTIONS = {
     "model": ModelConfig,
     "objective": ObjectiveConfig,
@@ -295,13 +320,64 @@ class RunConfig:
         for name, key, readers in _readers():
             if name in settings and self[key] not in readers:
                 raise ArgumentError(
-                    f"{name} means nothing to the {key} {self[key]}. Leave it out, or pass "
+                    f"{name} has no effect on the {key} {self[key]}. Leave it out, or pass "
                     f"{key} {' or '.join(readers)}."
                 )
+
+    def refuse_contradictions(
+        self, *, undecided: Collection[str] = (), has_features: bool = False, has_plan: bool = True
+    ) -> None:
+        """Refuse settings that exclude each other, before anything is read or built.
+
+        `undecided` are settings that a plan will choose, so what they are now says nothing.
+        """
+        objective, training = self.objective, self.training
+        if "sharing" not in undecided:
+            check_sharing(objective)
+        if "objective" not in undecided:
+            check_cuts(objective, training.micro_batches)
+            check_table_updates(self, has_features=has_features)
+        ends = training.epochs or training.steps or not (training.seconds or training.patience)
+        if self.optimizer.schedule in ENDING_SCHEDULES:
+            if not ends:
+                raise ArgumentError(
+                    f"schedule {self.optimizer.schedule} falls to 0 at the end of training, but nothing says "
+                    "when that is. Pass epochs or steps, or schedule constant or inverse-sqrt."
+                )
+            if training.steps is not None and training.steps < self.optimizer.warmup_steps:
+                raise ArgumentError(
+                    f"steps is {training.steps} with {self.optimizer.warmup_steps} warmup_steps. Train "
+                    "longer, or warm up for fewer steps."
+                )
+        if training.replan is not None and not has_plan:
+            raise ArgumentError(
+                "replan changes a plan, and there is none. Pass --plan, or use budgetrec fit."
+            )
 
     def write(self, path: Path, extra: Mapping[str, object] | None = None) -> None:
         """Write TOML; `extra` comes first, as keys outside the sections."""
         path.write_text(tomli_w.dumps({**(extra or {}), **self.to_dict()}), "utf-8")
+
+
+def check_cuts(objective: ObjectiveConfig, micro_batches: int | None) -> None:
+    """Refuse to cut a step whose loss is not the mean of its parts'."""
+    if not objective.specification.separable and micro_batches not in (None, 1):
+        raise ArgumentError(
+            f"micro_batches is {micro_batches}, but the objective {objective.objective} looks at the whole "
+            "batch at once and cannot be cut; leave it out."
+        )
+
+
+def check_table_updates(config: RunConfig, *, has_features: bool) -> None:
+    """Refuse to update single rows where each step touches every item."""
+    if config.optimizer.table_updates == "row-sparse":
+        draws = config.objective.specification.draws
+        if has_features or not draws:
+            cause = "item features" if has_features else config.objective.objective
+            raise ArgumentError(
+                f"table_updates is row-sparse, but with {cause} each step touches every item. "
+                "Pass dense or auto."
+            )
 
 
 def all_settings() -> list[tuple[str, dataclasses.Field[Any], Any]]:
@@ -315,12 +391,13 @@ def all_settings() -> list[tuple[str, dataclasses.Field[Any], Any]]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file, or say in one sentence why not."""
+    check_plain(path)
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist. Pass a TOML file such as the run.toml of a run.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as TOML: {error}. Mend it or leave it out.") from error
+        raise ConfigError(f"{path} cannot be read as TOML: {error}. Correct it or leave it out.") from error
 
 
 def _section(kind: type[Any], values: Any, source: str) -> Any:

@@ -76,7 +76,7 @@ def cut_for_cache(lengths: Tensor) -> list[slice]:
 
 
 def gather_in_place(model: nn.Module, *, sparse: bool) -> list[RowGradients]:
-    """Let the model's item tables add up their gradients themselves; give what begins and ends a step."""
+    """Let the model's item tables add up their gradients themselves; return what begins and ends a step."""
     gradients = []
     for part in model.modules():
         if isinstance(part, ItemTable):
@@ -174,7 +174,7 @@ def _parts(objective: Objective, inputs: Inputs, micro_batches: int | None) -> l
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
     """Shorten the gradient to `max_norm` if it is longer, sparse rows included; give the norm it had."""
-    gradients = [_values(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    gradients = [values for parameter in parameters if (values := _gradient_values(parameter)) is not None]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(values) for values in gradients]))
     if not bool(norm.isfinite()):
         raise NotFiniteError(f"the gradient's norm is {float(norm)}; lower the learning rate.")
@@ -184,5 +184,10 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float
     return float(norm)
 
 
-def _values(gradient: Tensor) -> Tensor:
-    return gradient._values() if gradient.is_sparse else gradient
+def _gradient_values(parameter: nn.Parameter) -> Tensor | None:
+    """Return the numbers of a gradient; a sparse one has each row once from then on."""
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_sparse:
+        return gradient
+    parameter.grad = gradient = gradient.coalesce()  # the parts of a row listed twice are not its length
+    return gradient._values()

@@ -6,24 +6,28 @@ Training takes steps until it has a reason to stop; the planner takes a few to s
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor
 
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import ArgumentError, BudgetrecError, TrainingError
+from budgetrec.errors import BudgetrecError, TrainingError
 from budgetrec.models import SequenceModel
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
 from budgetrec.samplers.contract import LastingSampler
+from budgetrec.samplers.target_counts import count_targets
 from budgetrec.settings.build import build_model, build_objective, build_sampler
-from budgetrec.settings.sections import RunConfig, TrainingConfig
+from budgetrec.settings.sections import RunConfig, TrainingConfig, check_table_updates
+from budgetrec.stepping.device import training_device
 from budgetrec.stepping.gradients import (
     StepSums,
     accumulate_gradients,
@@ -31,6 +35,8 @@ from budgetrec.stepping.gradients import (
     gather_in_place,
     whole_gradient,
 )
+
+_COUNTED_TARGETS, _COUNTED_EPOCHS = 2**20, 32  # small data is counted over several epochs
 
 
 class Stepper:
@@ -102,12 +108,27 @@ class Stepper:
             group_by_length=False,  # batches are drawn at random, and sorted by length inside
         )
 
+    def _count_targets(self, num_slots: int) -> NDArray[np.float64]:
+        """Count how often items would fill slots that are drawn from each batch's targets."""
+        epochs = min(max(_COUNTED_TARGETS // self.batches.num_targets, 1), _COUNTED_EPOCHS)
+        last_only = self.config.training.targets == "last"
+
+        def targets() -> Iterator[Tensor]:
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(epochs):
+                for batch in self.batches.epoch(generator):
+                    inputs = self.model.training_inputs(batch, generator, last_only=last_only)
+                    yield inputs.targets[inputs.target_mask]
+
+        return count_targets(targets(), self.dataset.num_items, num_slots=num_slots)
+
     def _set_objective(self) -> None:
         config = self.config.objective
         self.sampler = build_sampler(
             config,
             num_items=self.dataset.num_items,
             train_counts=self.dataset.train_counts,
+            target_counts=self._count_targets,
             item_table=self.model.item_table,
         )
         self.objective = build_objective(config, self.dataset.num_items, self.sampler)
@@ -129,10 +150,10 @@ class Stepper:
         Another batch size shows from the next epoch's batches on.
         """
         self.config = self.config.replaced(allocation.settings)
-        self._set_objective()
         self.micro_batches = allocation.micro_batches
         if self.batches.batch_size != allocation.batch_size:
             self.batches = self._make_batches()
+        self._set_objective()
 
     def gradient(self, batch: Batch) -> StepSums:
         """Set every parameter's gradient to that of a batch.
@@ -224,12 +245,7 @@ def resolve_table_updates(
     """
     wanted, objective, training = config.optimizer.table_updates, config.objective, config.training
     if not objective.specification.draws or has_features:
-        if wanted == "row-sparse":
-            cause = "item features" if has_features else objective.objective
-            raise ArgumentError(
-                f"table_updates is row-sparse, but with {cause} each step touches every item. "
-                "Pass dense or auto."
-            )
+        check_table_updates(config, has_features=has_features)
         return "dense"
     if wanted != "auto":
         return wanted
@@ -239,14 +255,6 @@ def resolve_table_updates(
     num_groups = {"batch": 1, "sequence": batch_size, "target": scored}[objective.sharing]
     touched = num_inputs + scored + num_groups * objective.num_negatives
     return choose_table_updates(num_items=num_items, dim=config.model.dim, rows_touched=touched)
-
-
-def training_device(training: TrainingConfig) -> torch.device:
-    """Say where a run trains."""
-    if training.device == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("device is cuda, but torch sees no GPU here. Pass --device cpu or auto.")
-    cuda = training.device == "cuda" or (training.device == "auto" and torch.cuda.is_available())
-    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
 
 
 def _make_fabric(training: TrainingConfig) -> Fabric:

@@ -1,4 +1,4 @@
-"""The paper's timing study: seconds an epoch against k at n = 256, for each way of sharing negatives."""
+"""The paper's timing study: seconds per epoch against k at n = 256, for each way of sharing negatives."""
 
 import shutil
 from collections.abc import Mapping
@@ -73,9 +73,7 @@ class _Stopwatch(Watcher):
     def __init__(self) -> None:
         self.seconds = [0.0]
 
-    def step(
-        self, *, step: int, seconds: float, examples: int, targets: int, loss: float, peak_bytes: int
-    ) -> None:
+    def step(self, *, seconds: float, **seen: float) -> None:
         """Note how long the run has trained."""
         self.seconds.append(seconds)
 

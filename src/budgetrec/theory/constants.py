@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from budgetrec.errors import ArgumentError
 from budgetrec.theory.moments import Target, quadrature_nodes, shared_products, target_moments
 from budgetrec.theory.noise import NOTHING, Curve, NoiseConstants, Tabulated
+from budgetrec.theory.raggedness import Raggedness, measure_raggedness
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -192,6 +193,19 @@ def measure_constants(
         sequence_class=sequence_class,
         example_drift=drift,
         bias=bias,
+        raggedness=_raggedness(layer, pairs, gradient),
+    )
+
+
+def _raggedness(layer: OutputLayer, pairs: Pairs, gradient: float) -> Raggedness:
+    """Sum the products of each sequence, and return what its length does to them."""
+    owner = np.eye(int(layer.sequences.max()) + 1)[layer.sequences]
+    lengths, own = owner.sum(0), pairs.class_noise.diagonal() @ owner
+    return measure_raggedness(
+        lengths,
+        example=np.einsum("ts,ts->s", owner, pairs.example @ owner) - lengths**2 * gradient,
+        target=own,
+        sequence=np.einsum("ts,ts->s", owner, pairs.class_noise @ owner) - own,
     )
 
 

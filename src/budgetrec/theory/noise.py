@@ -7,7 +7,8 @@ $$E\|g - \nabla F\|^2 = \frac{C_y}{n} + \frac{V_x(k) + 2 V_d(k)}{T} + w_s V_s(k)
 
 $w_s$ is the share of pairs in the same sequence and group, $w_p$ that of pairs in the same group only, and
 $w_b$ the rest. To leading order $V_x = C_x/k$, $V_p = C_p/k$ and the others vanish. constants.py measures the
-curves; the law then evaluates whole arrays of candidates at once.
+curves; the law then evaluates whole arrays of candidates at once. Where sequences differ in length, the parts
+are multiplied by the factors of raggedness.py (T25).
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import PchipInterpolator
 
 from budgetrec.errors import ArgumentError
+from budgetrec.theory.raggedness import EVEN, Raggedness
 
 Floats = NDArray[np.float64]
 Curve = Callable[[ArrayLike], Floats]
@@ -122,7 +124,7 @@ class NoiseConstants:
     `example` is C_y for one sequence (the unit of a batch). The curves are functions of k: `target_class` V_x
     and `example_drift` V_d belong to one target, `sequence_class` V_s to two targets of one sequence that
     share negatives, `shared_class` V_p to two targets of different sequences that share negatives, and `bias`
-    V_b to two targets with independent negatives.
+    V_b to two targets with independent negatives. `raggedness` is what lengths that differ add.
     """
 
     example: float
@@ -131,6 +133,7 @@ class NoiseConstants:
     sequence_class: Curve = NOTHING
     example_drift: Curve = NOTHING
     bias: Curve = NOTHING
+    raggedness: Raggedness = EVEN
 
     @classmethod
     def saturating(
@@ -180,7 +183,7 @@ def predict_noise(
 
     `batch_size` is $n$, the sequences per worker; `num_targets` is $T$, their valid targets (default $n$);
     `num_negatives` is $k$; `num_groups` is $G$, the independent sets: 1 shared, $n$ per sequence, $T$ per
-    target. With $R$ = `num_workers`, $n$, $T$ and $G$ are multiplied by $R$. Arrays broadcast.
+    target. With $R$ = `num_workers`, which average gradients, noise is divided by $R$. Arrays broadcast.
 
     With C_y = 8, C_p = 4, C_x = 6, n = 4 and k = 2, shared, it is 8/4 + (1 - 1/4) 4/2 + 6/(4 * 2):
 
@@ -194,14 +197,20 @@ def predict_noise(
     k = np.asarray(num_negatives, dtype=np.float64)
     groups = np.asarray(num_groups, dtype=np.float64)
     _check_law(n, targets, k, groups, num_workers)
-    n, targets, groups = n * num_workers, targets * num_workers, groups * num_workers
-    in_sequence = 1 / np.maximum(groups, n) - 1 / targets
-    in_group = np.maximum(1 / groups - 1 / n, 0.0)
-    apart = 1 - 1 / targets - in_sequence - in_group
+    ragged = constants.raggedness
+    of_target = ragged.at("target", n) / targets
+    in_sequence = ragged.at("sequence", n) * np.maximum(1 / np.maximum(groups, n) - 1 / targets, 0.0)
+    # Of the pairs of two sequences, the share whose sequences are in one group.
+    together = np.maximum(n / groups - 1, 0.0) / np.maximum(n - 1, 1.0)
+    in_group = (1 - ragged.at("pairs", n) / n) * together
+    example = ragged.at("example", n) * constants.example / n + 2 * constants.example_drift(k) * of_target
+    shared = in_sequence * constants.sequence_class(k) + in_group * constants.shared_class(k)
+    # Workers have their own targets and negatives, and their steps are averaged.
+    apart = np.maximum(1 - (1 / targets + in_sequence + in_group) / num_workers, 0.0)
     return Noise(
-        example=constants.example / n + 2 * constants.example_drift(k) / targets,
-        shared_class=in_sequence * constants.sequence_class(k) + in_group * constants.shared_class(k),
-        target_class=constants.target_class(k) / targets,
+        example=example / num_workers,
+        shared_class=shared / num_workers,
+        target_class=constants.target_class(k) * of_target / num_workers,
         bias=apart * constants.bias(k),
     )
 

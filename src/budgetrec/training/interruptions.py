@@ -1,4 +1,4 @@
-"""What may break into a run: a person who presses Ctrl-C, and memory that runs out."""
+"""What may interrupt a run: a person who presses Ctrl-C, and memory that runs out."""
 
 import signal
 import threading
@@ -30,9 +30,9 @@ def told_when_memory_runs_out() -> Iterator[None]:
 
 @contextmanager
 def polite_interrupts() -> Iterator[Callable[[], bool]]:
-    """Take note of Ctrl-C and a polite kill instead of breaking off in the middle of a step.
+    """Take note of Ctrl-C and SIGTERM instead of stopping in the middle of a step.
 
-    A second one breaks off at once.
+    A second one stops at once.
     """
     noted: list[int] = []
 

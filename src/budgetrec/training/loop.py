@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch
+from budgetrec.data.repeats import should_keep_seen
 from budgetrec.data.store import Dataset
 from budgetrec.errors import InterruptedRunError, NotFiniteError, TrainingError
-from budgetrec.files import check_free, new_folder, remove_partial
+from budgetrec.files import check_free, claim, new_folder, remove_partial
 from budgetrec.memory import steady_heap
 from budgetrec.memory.budget import MemoryWatch, evaluation_block_bytes
 from budgetrec.optimizers import learning_rate_factor, load_optimizer_tensors, optimizer_tensors
@@ -31,9 +33,11 @@ from budgetrec.runs.checkpoint import (
 )
 from budgetrec.runs.environment import write_environment
 from budgetrec.runs.layout import BEST, FILES, LAST, METRICS_FILE
+from budgetrec.runs.record import read_rows
 from budgetrec.runs.run import Run, write_frame, write_run
 from budgetrec.settings.sections import RunConfig
-from budgetrec.stepping.stepper import Stepper, training_device
+from budgetrec.stepping.device import training_device
+from budgetrec.stepping.stepper import Stepper
 from budgetrec.training.changes import Replan
 from budgetrec.training.interruptions import polite_interrupts, told_when_memory_runs_out
 from budgetrec.training.progress import Progress
@@ -61,11 +65,16 @@ def train(
     `features` (K, f) stand in for a trained table of item vectors. `documents` are texts by their file names,
     kept in the folder. `replan` is asked for another allocation as often as the settings say.
     """
-    check_free(output, overwrite=overwrite, files=FILES)
-    with told_when_memory_runs_out():
-        trainer = _Trainer(dataset, output, config, features, replan, watcher or Watcher())
-        trainer.begin(overwrite=overwrite, documents=documents or {})
-    return trainer.run()
+    config.refuse_contradictions(has_features=features is not None)
+    with claim(output):
+        check_free(output, overwrite=overwrite, files=FILES)
+        if config.training.keep_seen is None:  # decided once, for validation, evaluation and recommendations
+            config = config.replaced({"keep_seen": should_keep_seen(dataset)})
+        watcher = watcher or Watcher()
+        with watcher.starting(), told_when_memory_runs_out():
+            trainer = _Trainer(dataset, output, config, features, replan, watcher)
+            trainer.begin(overwrite=overwrite, documents=documents or {})
+        return trainer.run()
 
 
 def resume(
@@ -75,11 +84,17 @@ def resume(
 
     `config` differs from the run's own in what `RESUMABLE` names, and in nothing else.
     """
+    with claim(run.folder):
+        return _resume(run, config, replan, watcher or Watcher())
+
+
+def _resume(run: Run, config: RunConfig, replan: Replan | None, watcher: Watcher) -> Run:
     folder = run.folder
     remove_partial(folder)
     remove_partial(folder / "checkpoint")
-    with told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher or Watcher())
+    watcher = watcher or Watcher()
+    with watcher.starting(), told_when_memory_runs_out():
+        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
         trainer.take_up()
     if not trainer.finished():
         for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
@@ -91,9 +106,6 @@ def resume(
             "left to do. Pass larger numbers."
         )
     return trainer.run()
-
-
-RESUMABLE = ("epochs", "steps", "seconds", "patience", "checkpoint_seconds")
 
 
 class _Trainer:
@@ -167,15 +179,9 @@ class _Trainer:
                         if self.finished():
                             break
                         if interrupted():
-                            raise InterruptedRunError(
-                                f"interrupted at step {progress.step:,}; everything is saved. "
-                                f"Go on with: budgetrec train --resume {self.folder}"
-                            )
+                            raise self._interrupted(f"at step {progress.step:,}; everything is saved.")
         except KeyboardInterrupt:
-            raise InterruptedRunError(
-                f"interrupted at once; step {self.saved_step:,} is saved. "
-                f"Go on with: budgetrec train --resume {self.folder}"
-            ) from None
+            raise self._interrupted(f"at once; step {self.saved_step:,} is saved.") from None
         del self.stepper  # before the run is opened and needs memory of its own
         self.memory.trim()
         return Run.open(self.folder, dataset=self.dataset)
@@ -211,6 +217,7 @@ class _Trainer:
             examples=progress.examples,
             targets=progress.targets,
             loss=sums.loss,
+            training_bytes=self.memory.growth(),
             peak_bytes=self.memory.peak(),
         )
         every = self.config.training.replan
@@ -218,7 +225,7 @@ class _Trainer:
             self._replan()
 
     def _stay_within_memory(self, batch_size: int) -> None:
-        """Cut steps finer when the run has grown above its budget."""
+        """Cut steps into smaller parts when the run has exceeded its budget."""
         excess = self.memory.excess()
         parts = self.stepper.num_parts
         if excess and self.stepper.split(batch_size):
@@ -238,7 +245,7 @@ class _Trainer:
         self.progress.micro_batches = self.stepper.micro_batches
 
     def _begin_epoch(self) -> None:
-        """Take over a batch size that replanning has chosen."""
+        """Adopt a batch size that replanning has chosen."""
         size = self.progress.next_batch_size
         if size is not None and self.progress.batch == 0:
             self.progress.next_batch_size = None
@@ -306,6 +313,7 @@ class _Trainer:
                 view,
                 self.dataset,
                 self.validation,
+                keep_seen=bool(self.config.training.keep_seen),
                 max_users=max_users,
                 block_bytes=evaluation_block_bytes(self.memory.budget_bytes),
             )
@@ -313,11 +321,11 @@ class _Trainer:
             raise self._diverged(self.progress.step) from error
 
     def _check_sane(self) -> None:
-        """See that the weights still give scores, on a few users, before they replace good ones."""
+        """Check that the weights still give scores, on a few users, before they replace good ones."""
         self._validate(_SANITY_USERS)
 
     def _keep(self, row: dict[str, Any], folder: Path) -> None:
-        """Write a row down, and the weights if they are the best so far."""
+        """Record a row, and save the weights if they are the best so far."""
         training, progress = self.config.training, self.progress
         self.rows.append(row)
         write_frame(folder / METRICS_FILE, pl.DataFrame(self.rows, infer_schema_length=None))
@@ -361,6 +369,10 @@ class _Trainer:
             total_steps=self.total_steps,
         )
 
+    def _interrupted(self, when: str) -> InterruptedRunError:
+        command = shlex.join(["budgetrec", "train", "--resume", str(self.folder)])
+        return InterruptedRunError(f"interrupted {when}", command)
+
     def _diverged(self, step: int) -> TrainingError:
         kept = "" if self.saved_step is None else f" The last good checkpoint is of step {self.saved_step:,}."
         return TrainingError(
@@ -385,7 +397,7 @@ class _Trainer:
         self.saved_step = self.progress.step
 
     def take_up(self) -> None:
-        """Take over where the last checkpoint left off."""
+        """Continue where the last checkpoint left off."""
         path = self.folder / LAST
         tensors, state = load_checkpoint(path)
         load_model_tensors(self.stepper.model, tensors, path)
@@ -394,18 +406,23 @@ class _Trainer:
         self.order_state = self._order.get_state()
         try:
             self.progress = Progress.from_dict(state, self.stepper.allocation)
-        except TypeError as error:
+        except (TypeError, ValueError, AttributeError) as error:
             raise TrainingError(f"{path} is damaged: {error}. Train again.") from error
         self.saved_step = self.progress.step
         self.stepper.steps = self.progress.step
         if self.progress.allocation is not None:
             self.stepper.change(self.progress.allocation)
-        self.stepper.micro_batches = self.progress.micro_batches
+        if self.progress.batch >= len(self.stepper.batches):
+            raise TrainingError(
+                f"{path} is at batch {self.progress.batch:,} of an epoch, which has "
+                f"{len(self.stepper.batches):,}: run.toml was changed. Restore it, or train again."
+            )
+        if self.progress.micro_batches is not None:  # a run without a step yet has those of its settings
+            self.stepper.micro_batches = self.progress.micro_batches
         self.total_steps = self._count_steps()
         if self.stepper.lasting_sampler is not None:
             kept = {
                 name.removeprefix(_SAMPLER): tensors[name] for name in tensors if name.startswith(_SAMPLER)
             }
             self.stepper.lasting_sampler.load_state(kept)
-        rows = pl.read_parquet(self.folder / METRICS_FILE).filter(pl.col("step") <= self.progress.step)
-        self.rows = rows.to_dicts()
+        self.rows = read_rows(self.folder, self.progress.step)

@@ -1,11 +1,15 @@
 """Where a run is, as its checkpoint keeps it."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from budgetrec.allocation import Allocation
+from budgetrec.options import has_type
+
+_ANY_SIGN = ("loss_sum", "best")  # of objectives and metrics that know negative values
 
 
 @dataclass
@@ -35,7 +39,14 @@ class Progress:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], start: Allocation) -> Self:
-        """Take over what `to_dict` returned; a run that began with `start` may name changes of it only."""
+        """Restore what `to_dict` returned; a run that began with `start` may name changes of it only."""
         changed = state.get("allocation")
         allocation = dataclasses.replace(start, **changed) if changed else None
-        return cls(**{**state, "allocation": allocation})
+        progress = cls(**{**state, "allocation": allocation})
+        for name, kind in get_type_hints(cls).items():
+            value = getattr(progress, name)
+            if not has_type(value, kind):
+                raise TypeError(f"{name} is {value!r}")
+            if name not in _ANY_SIGN and isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ValueError(f"{name} is {value!r}")
+        return progress

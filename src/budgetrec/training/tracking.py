@@ -8,8 +8,23 @@ from typing import Any
 from budgetrec.errors import TrainingError
 
 
+class Stages:
+    """Hears which stage quiet work has come to, and how far that is; this one says nothing."""
+
+    def __call__(self, name: str) -> None:
+        """Hear that a stage begins."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Hear how many of the stage's pieces of work are done."""
+
+
 class Watcher:
-    """Hears of every step and evaluation; this one says nothing."""
+    """Is told of every step and evaluation; this one does nothing."""
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Surround what comes before the first step: a model is made, tried and evaluated."""
+        yield
 
     @contextmanager
     def watching(self, total_steps: int | None, seconds: float | None) -> Iterator[None]:
@@ -17,9 +32,21 @@ class Watcher:
         yield
 
     def step(
-        self, *, step: int, seconds: float, examples: int, targets: int, loss: float, peak_bytes: int
+        self,
+        *,
+        step: int,
+        seconds: float,
+        examples: int,
+        targets: int,
+        loss: float,
+        training_bytes: int,
+        peak_bytes: int,
     ) -> None:
-        """Hear that a step is done, and what the run has seen so far."""
+        """Hear that a step is done, and what the run has seen so far.
+
+        `training_bytes` is what training has added to the process at most, as a budget counts it;
+        `peak_bytes` is the largest size of the process.
+        """
 
     def change(self, sentence: str) -> None:
         """Hear, in a sentence, that the run has changed how it takes steps."""
@@ -46,7 +73,7 @@ class Tracker:
 
     @contextmanager
     def writing(self, row: Mapping[str, float | None]) -> Iterator[None]:
-        """Surround the loop, which begins or goes on after `row`; later events of an old try are dropped."""
+        """Surround the loop, which begins or resumes after `row`; later events of an old try are dropped."""
         if self._make is None:
             yield
             return

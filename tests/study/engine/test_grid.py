@@ -139,7 +139,7 @@ def test_an_interrupted_run_stops_the_study_and_is_no_failure(tmp_path, monkeypa
     import cells_for_tests
 
     def interrupted(*given: object) -> Outcome:
-        raise InterruptedRunError("interrupted at step 3; everything is saved.")
+        raise InterruptedRunError("interrupted at step 3; everything is saved.", "budgetrec train --resume x")
 
     monkeypatch.setattr(cells_for_tests, "square", interrupted)
     grid = _grid(tmp_path, Serial())
@@ -153,7 +153,7 @@ def test_a_damaged_cell_is_told(tmp_path):
     """A file that is no JSON is named, with what to do."""
     grid = _grid(tmp_path, Serial())
     (tmp_path / "cells" / f"{_cells(1)[0].key}.json").write_text("{")
-    with pytest.raises(DataError, match="Delete it, and it will be made again"):
+    with pytest.raises(DataError, match="Delete it, and it will be computed again"):
         grid.run(_cells(1))
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from budgetrec.display.study_folder import MARKER, SHOWN
 from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
-from budgetrec.files import check_free
+from budgetrec.files import check_free, claim
 from budgetrec.study.engine.grid import CELLS, RUNS, Engine, Failure, Grid, Stages, run_stages
 from budgetrec.study.engine.outputs import FILES as STUDY_FILES
 from budgetrec.study.engine.outputs import Progress, write_marker, write_study
@@ -87,10 +87,11 @@ def run_study(
 ) -> Finished:
     """Run what is missing of a study in its folder, and write tables, figures and a page."""
     settings = {"study": study.name, "scale": request.scale.value, "seed": request.seed}
-    begin_folder(folder, settings, overwrite=overwrite)
-    grid = Grid(folder, engine, progress)
-    findings = run_stages(study.stages(request, folder), grid)
-    files = write_findings(folder, settings, findings, grid.failures)
+    with claim(folder):
+        begin_folder(folder, settings, overwrite=overwrite)
+        grid = Grid(folder, engine, progress)
+        findings = run_stages(study.stages(request, folder), grid)
+        files = write_findings(folder, settings, findings, grid.failures)
     return Finished(
         name=study.name, folder=folder, findings=findings, files=files, num_failed=len(grid.failures)
     )

@@ -2,7 +2,7 @@
 
 A cell is a function that can be imported, its settings and a version of the study's code that is raised by
 hand when the same settings would give other numbers. Its outcome is one JSON file, written whole or not at
-all, so a killed study goes on with what is missing. A study yields lists of cells and is sent their outcomes,
+all, so a killed study resumes with what is missing. A study yields lists of cells and is sent their outcomes,
 so that a later list may depend on an earlier one.
 """
 
@@ -135,7 +135,7 @@ class Grid:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path} cannot be read: {error}. Delete it, and it will be made again."
+                f"{path} cannot be read: {error}. Delete it, and it will be computed again."
             ) from error
 
     def _keep(self, cell: Cell, result: Outcome | Failure) -> Outcome | None:

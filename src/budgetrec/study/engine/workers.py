@@ -1,6 +1,6 @@
 """Who runs the cells: this process, processes of this machine, or a Ray cluster. The numbers are the same.
 
-A cell sees one thread, so that no sum depends on how many cores are at hand, and sends its outcome back as
+A cell sees one thread, so that no sum depends on how many cores there are, and sends its outcome back as
 JSON. A process that dies is a failure of the cell that it ran, and another takes its place.
 """
 

@@ -14,8 +14,8 @@ from budgetrec.errors import DataError
 from budgetrec.files import write_whole
 from budgetrec.planner.choosing import Planned
 from budgetrec.planner.plan import NOISE
-from budgetrec.planner.planning import make_request, plan_with_search
-from budgetrec.planner.request import PlanOptions
+from budgetrec.planner.planning import plan_with_search
+from budgetrec.planner.request import PlanOptions, make_request
 from budgetrec.planner.search import Choice, Search, ladder
 from budgetrec.settings.sections import RunConfig
 

@@ -1,8 +1,8 @@
-"""The paper's synthetic study: how a budget of B logits a step is best split into n examples and k negatives.
+"""The paper's synthetic study: how B logits per step are best split into n examples and k negatives.
 
 The learning rate is chosen for each configuration on the first seed, from a ladder that is extended while the
 best lies at its end. Runs of one budget take the same number of steps, and so of logits; those with few
-examples a step go on until they have seen as many examples as every other run has.
+examples per step continue until they have seen as many examples as every other run has.
 """
 
 import math
@@ -303,7 +303,7 @@ def _row(
 def _curves(
     plan: SyntheticPlan, chosen: Sequence[_Chosen], found: Mapping[str, Outcome | None]
 ) -> pl.DataFrame:
-    """Return loss against steps, examples and logits for the rates chosen by steps, a row a measurement."""
+    """Return loss against steps, examples and logits for the rates chosen by steps, a row per measurement."""
     frames = []
     for ladder, axis, _, seed, cell in chosen:
         outcome, configuration = found[cell.key], ladder.configuration

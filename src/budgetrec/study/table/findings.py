@@ -193,8 +193,8 @@ def _protocol(
         "with either optimiser. "
         + (
             "It aims at the least time to a loss, for a model as it is after a warm-up of "
-            f"{plan.warm_up:g} s."
-            if plan.warm_up
+            f"{plan.warm_up_targets:,} targets."
+            if plan.warm_up_targets
             else "Its noise and speed are assumed, not measured."
         ),
     ]

@@ -45,7 +45,7 @@ def find_firsts(
 def firsts_table(
     firsts: pl.DataFrame, *, group: Sequence[str], titles: Mapping[str, str], words: Mapping[str, str]
 ) -> StudyTable:
-    """Return a row a group and a column a measure; what the paper prints stands in columns of its own."""
+    """Return a row per group and a column per measure; what the paper prints stands in columns of its own."""
     with_printed = [
         name for name in titles if firsts.filter(measure=name)["printed_first"].is_not_null().any()
     ]

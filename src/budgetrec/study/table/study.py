@@ -47,7 +47,7 @@ class TablePlan:
     most_rates: int | None = None
     tuning_seeds: int = 1
     memory: str = "512MiB"  # that the planner may use
-    warm_up: float = 15.0  # seconds; 0 plans by what is assumed instead of measured
+    warm_up_targets: int = 200_000  # 0 plans by what is assumed instead of measured
 
     def run_settings(self, dataset: str) -> dict[str, Any]:
         """Return what all runs on a dataset share."""
@@ -66,7 +66,7 @@ PLANS = {
         pairs=((8, 32), (32, 8)),
         num_seeds=2,
         most_rates=1,
-        warm_up=0.0,
+        warm_up_targets=0,
     ),
     Scale.SMALL: TablePlan(
         settings={
@@ -116,8 +116,8 @@ def planned_allocation(
 
 def _plan(plan: TablePlan, dataset: Dataset, settings: Mapping[str, Any], sharing: str) -> Plan:
     config = RunConfig().replaced({**settings, "optimizer": "adam"})
-    options = PlanOptions(objective="sampled-softmax", sharing=sharing, warm_up=plan.warm_up)
-    if plan.warm_up:
+    options = PlanOptions(objective="sampled-softmax", sharing=sharing, warm_up_targets=plan.warm_up_targets)
+    if plan.warm_up_targets:
         config = config.replaced({"threads": 1})
         return make_plan(dataset, memory=plan.memory, config=config, options=options)
     # Nothing is measured, so that every run of the study plans alike.

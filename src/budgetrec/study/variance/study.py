@@ -226,7 +226,7 @@ def largest_error(frame: pl.DataFrame, *, least_negatives: int = 8) -> float:
 
 
 def group_counts(setting: Setting, batch_size: int) -> dict[str, int]:
-    """Name the ways of sharing and the sets each takes: grouped is one a sequence, or one for 4 targets."""
+    """Name the ways of sharing and the sets each takes: grouped is one per sequence, or one for 4 targets."""
     length = setting.targets_per_sequence
     grouped = batch_size if length > 1 else max(1, batch_size // 4)
     return {"shared": 1, "grouped": grouped, "per target": batch_size * length}
