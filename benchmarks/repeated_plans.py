@@ -118,7 +118,7 @@ def main() -> None:
     ).replace("_", "-")
     text = (
         f"# Ten plans of one dataset\n\n`benchmarks/repeated_plans.py {asked.dataset.name} {words}`. "
-        f"{describe_machine()}\n\nJudged with the first plan's measurements, the chosen allocations lie within "
+        f"{describe_machine()}\n\nJudged with the first plan's measurements, the choices lie within "
         f"{max(scores) / min(scores):.3f} of each other; real over foreseen seconds per step: "
         f"{min(ratios):.2f} to {max(ratios):.2f}.\n\n" + "\n".join(lines) + "\n"
     )

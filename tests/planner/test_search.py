@@ -167,3 +167,12 @@ def test_ladders_rise_to_their_end_by_an_eighth_at_most(most):
     assert rungs[-1] == most
     assert (np.diff(rungs) > 0).all()
     assert (rungs[1:] <= np.maximum(rungs[:-1] + 1, rungs[:-1] * 1.125 + 1e-9)).all()
+
+
+def test_a_batch_has_no_more_negatives_of_its_own_than_targets():
+    """With negatives from the batch, noise stops falling at k = n x targets; half and half, at twice that."""
+    independent, whole, half = (make_search(share_from_batch=share) for share in (0.0, 1.0, 0.5))
+    n, most = 4, 40  # sequences, and their targets
+    assert whole.noise(BATCH, n, 8 * most).total == pytest.approx(independent.noise(BATCH, n, most).total)
+    assert whole.score(BATCH, n, 8 * most) > whole.score(BATCH, n, most)
+    assert half.noise(BATCH, n, 8 * most).total == pytest.approx(independent.noise(BATCH, n, 5 * most).total)

@@ -34,6 +34,7 @@ def make_search(request: Request, measured: Measurements) -> Search:
     """Put together what is predicted of every candidate."""
     last_only = request.config.training.targets == "last"
     fixed = {"batch_size": request.options.batch_size, "num_negatives": request.options.num_negatives}
+    sampler = request.config.objective.sampler_specification
     return Search(
         families=measured.families,
         left_out=measured.left_out,
@@ -47,6 +48,7 @@ def make_search(request: Request, measured: Measurements) -> Search:
         goal=request.options.goal,
         limit=request.limit,
         fixed={name: value for name, value in fixed.items() if value is not None},
+        share_from_batch=0.0 if sampler is None else sampler.share_from_batch,
     )
 
 

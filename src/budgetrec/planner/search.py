@@ -60,6 +60,7 @@ class Search:
     goal: str
     limit: float  # bytes
     fixed: Mapping[str, int]  # batch_size and num_negatives that a person wants
+    share_from_batch: float = 0.0  # of the negatives
 
     @cached_property
     def curves(self) -> NoiseConstants:
@@ -87,10 +88,16 @@ class Search:
         return predict_noise(
             self.curves,
             batch_size=n,
-            num_negatives=k,
+            num_negatives=self._drawn(n, k),
             num_groups=count_groups(way.sharing, n, self.mean_targets),
             num_targets=n * self.mean_targets,
         )
+
+    def _drawn(self, n: Floats, k: Floats) -> Floats:
+        """Return how many negatives a target meets: those from the batch are no more than its targets."""
+        own = self.share_from_batch * k
+        met: Floats = np.maximum(k - own + np.minimum(own, n * self.mean_targets), 1.0)
+        return met
 
     def step_seconds(self, way: Allocation, n: ArrayLike, k: ArrayLike) -> Floats:
         """Predict the seconds of a step, cut into parts if `way` says so."""
@@ -102,7 +109,7 @@ class Search:
         noise = self.noise(way, n, k).total
         if self.goal == "noise":
             return noise
-        bias = self._bias(way, k)
+        bias = self._bias(way, self._drawn(np.asarray(n, np.float64), np.asarray(k, np.float64)))
         variance = np.maximum(noise - bias, 0.0)
         return self.step_seconds(way, n, k) * steps_to_gain(
             variance=variance, bias=bias, gradient=self.gradient
@@ -114,7 +121,8 @@ class Search:
 
     def slowed_by_bias(self, choice: Choice) -> float:
         """Say how many times as many steps a choice takes as it would without the bias of sampling."""
-        bias = self._bias(choice.allocation, float(choice.allocation.num_negatives))
+        n, k = (float(each) for each in (choice.allocation.batch_size, choice.allocation.num_negatives))
+        bias = self._bias(choice.allocation, self._drawn(np.array(n), np.array(k)))
         variance = max(choice.noise - float(bias), 0.0)
         with_bias, without = (
             steps_to_gain(variance=variance, bias=each, gradient=self.gradient) for each in (bias, 0.0)

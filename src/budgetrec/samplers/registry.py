@@ -69,11 +69,14 @@ SAMPLERS: dict[str, SamplerSpecification] = {
             build=lambda parts: samplers.LogUniform(parts.num_items, parts.num_negatives),
             proposal=_log_q,
         ),
-        SamplerSpecification(name="in-batch", build=_in_batch, whole_batch=True, proposal=_log_q),
+        SamplerSpecification(
+            name="in-batch", build=_in_batch, whole_batch=True, share_from_batch=1.0, proposal=_log_q
+        ),
         SamplerSpecification(
             name="mixed",
             build=_mixed,
             whole_batch=True,
+            share_from_batch=0.5,
             fewest_negatives=2,  # half of them come from the batch
             proposal=_log_q,
         ),

@@ -74,6 +74,7 @@ class SamplerSpecification:
     build: "Callable[[SamplerParts], AnySampler]"
     options: type[Options] = Options
     whole_batch: bool = False  # it draws from the targets of the whole batch, so only a batch can share
+    share_from_batch: float = 0.0  # of the negatives; a batch has no more of them than it has targets
     fewest_negatives: int = 1
     adaptive: bool = False  # it looks at hidden states, so a batch cannot be cut before the draw
     by_counts: bool = False  # it draws popular items more often, which memory counts
