@@ -73,6 +73,9 @@ def test_the_timeline_counts_bytes_by_stage_and_only_from_where_the_work_begins(
         {"sharing": "sequence", "lean": True},
         {"sharing": "batch", "lean": True},
         {"sharing": "target", "lean": True},
+        # Many blocks: once predicted at 3.0 and 2.0 times of what they take.
+        {"sharing": "sequence", "lean": True, "num_negatives": 4000},
+        {"sharing": "target", "lean": True, "num_negatives": 400},
     ],
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
@@ -105,7 +108,7 @@ def test_small_steps_foretell_the_tensors_of_a_large_one(changes: dict[str, obje
 
 @pytest.mark.parametrize("sharing", ["batch", "sequence", "target"])
 def test_many_blocks_take_no_more_than_two(sharing: str) -> None:
-    """In a lean step of at least eight blocks, a part is predicted to within 5% of its tensors.
+    """In a lean step of many blocks, a part is predicted to within 6% of its tensors.
 
     One set per target was once predicted at 1.9 times of them, as small steps have two blocks that together
     hold all negatives.
@@ -120,9 +123,9 @@ def test_many_blocks_take_no_more_than_two(sharing: str) -> None:
     shape = np.array([sizes.sequences, sizes.positions, sizes.places, sizes.targets], np.float64)
     negatives = np.array(sizes.num_negatives, np.float64)
     part = found.features.of_part(shape, negatives, np.array(sizes.distinct, np.float64))
-    assert part[6:].min() > 0
+    assert part[10] == part[8] > 0  # the second of at least two full blocks
     predicted = found.laws.kept.peaks(found.features.of_batch(shape, negatives)) + found.laws.part.peaks(part)
-    assert float(predicted) == pytest.approx(run.timeline.peak, rel=0.05)
+    assert float(predicted) == pytest.approx(run.timeline.peak, rel=0.06)
 
 
 class OneTable(SequenceModel):
