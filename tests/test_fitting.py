@@ -182,7 +182,7 @@ def test_an_interrupted_fit_goes_on_in_the_same_words_in_each_of_its_stages(even
     for changes, told, left in stops:
         with pytest.raises(InterruptedRunError) as caught:
             _fit(events, output, hear_plan=plans.append, **changes)
-        again = f"{told.format(output)}. Go on with: the same call of budgetrec.fit"
+        again = f"{told.format(output)}. Continue with: the same call of budgetrec.fit"
         assert str(caught.value).startswith(f"interrupted {again}")
         assert _left(tmp_path) == left
     prepared = (tmp_path / "run-dataset").stat().st_ino
@@ -199,7 +199,7 @@ def test_an_interrupted_fit_goes_on_in_the_same_words_in_each_of_its_stages(even
 def test_a_fit_that_was_cut_off_goes_on_with_nothing_else(events, tmp_path, at_once):
     """Other settings, bytes, wishes, features or data are refused, and what is there stays."""
     output = tmp_path / "run"
-    with pytest.raises(InterruptedRunError, match=r"Go on with: .*, without overwrite$"):
+    with pytest.raises(InterruptedRunError, match=r"Continue with: .*, without overwrite$"):
         _fit(events, output, watcher=_BreakingWatcher(), overwrite=True)
     other = tmp_path / "other.csv"
     other.write_text("\n".join(events.read_text().splitlines()[:-50]))
@@ -270,4 +270,4 @@ def test_an_interrupted_command_says_the_exact_command_that_goes_on(
     assert answer.code == 2
     overwrite = "" if begun else " --overwrite"
     told = f"budgetrec fit {events} --memory '1 GiB' -o {tmp_path / 'run'}{overwrite}"
-    assert answer.err == f"budgetrec: interrupted. Go on with: {told}\n"
+    assert answer.err == f"budgetrec: interrupted. Continue with: {told}\n"

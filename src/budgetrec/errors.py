@@ -54,7 +54,7 @@ class InterruptedRunError(TrainingError):
     """Work that was asked to stop; `happened` says what is kept, and `command` goes on with it."""
 
     def __init__(self, happened: str, command: str) -> None:
-        super().__init__(f"{happened} Go on with: {command}")
+        super().__init__(f"{happened} Continue with: {command}")
         self.happened, self.command = happened, command
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:

@@ -119,7 +119,7 @@ def _lock(path: Path, *, wait: bool) -> int | None:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # whoever held it has renamed or removed the file: begin anew
+        os.close(handle)  # whoever held it has renamed or removed the file: try again
 
 
 def _sweep(target: Path) -> None:

@@ -89,7 +89,7 @@ def fit(
     stage; `hear_plan` is told the plan before training begins.
 
     Interrupted, it raises an `InterruptedRunError`; the same call goes on where it was, unless `overwrite`
-    asks to begin anew. `again` words that for the error, given whether the run has begun. A failure before
+    asks to start over. `again` words that for the error, given whether the run has begun. A failure before
     the first step takes the prepared dataset away again.
     """
     output = Path(output)
@@ -181,16 +181,16 @@ def _check_same(run: Run, request: Request, dataset: Dataset, features: Tensor |
     for name, begun_with, asked in pairs:
         if begun_with != asked:
             raise DataError(
-                f"{run.folder} was cut off and has {name} {begun_with}, not {asked}. Ask for the same to go "
-                "on with it, pass --overwrite to begin anew, or another name."
+                f"{run.folder} was cut off and has {name} {begun_with}, not {asked}. Ask for the same to "
+                "continue it, pass --overwrite to start over, or another name."
             )
     trained = run.features
     if (features is None) != (trained is None) or not (
         features is None or trained is None or torch.equal(features, trained)
     ):
         raise DataError(
-            f"{run.folder} was cut off and has other item features. Pass the same to go on with it, "
-            "--overwrite to begin anew, or another name."
+            f"{run.folder} was cut off and has other item features. Pass the same to continue it, "
+            "--overwrite to start over, or another name."
         )
     return plan
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -96,13 +95,6 @@ def test_no_cost_comes_out_negative():
     assert float(fitted(1, 10**6)) > 0
 
 
-def _spin(seconds: float) -> None:
-    """Compute for a number of seconds of processor time."""
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
 @pytest.mark.skipif(not TASKSET, reason="only Linux counts the wait, and taskset pins processes there")
 def test_other_work_is_taken_off_and_noticed():
     """Work that shares its processor with other work is timed as if it were alone, and the clock says so."""
@@ -112,9 +104,11 @@ def test_other_work_is_taken_off_and_noticed():
     others = [subprocess.Popen(busy) for _ in range(2)]
     code = (
         "import time\n"
-        "from tests.planner.test_seconds import _spin\n"
         "from budgetrec.planner.clock import QuietClock\n"
-        f"clock = QuietClock(); seconds = clock.time(lambda: _spin({mine})); print(seconds, clock.busy_share)"
+        "def spin():\n"
+        f"    end = time.thread_time() + {mine}\n"
+        "    while time.thread_time() < end: pass\n"
+        "clock = QuietClock(); seconds = clock.time(spin); print(seconds, clock.busy_share)"
     )
     try:
         answer = subprocess.run(

@@ -63,7 +63,7 @@ def fit(
     from budgetrec.display.evaluation_text import repeats_sentence
 
     def again(begun: bool) -> str:
-        """Return this very command; once the run has begun, --overwrite would begin it anew."""
+        """Return this very command; once the run has begun, --overwrite would start it over."""
         words = [word for word in context.obj if not (begun and word == "--overwrite")]
         return shlex.join(["budgetrec", *words])
 

@@ -49,7 +49,7 @@ def count_fixed(model: nn.Module, make: MakeOptimizers, *, sparse: bool, num_ite
 
 @dataclass(frozen=True)
 class FreshGradients:
-    """Where each step makes its gradients anew: their bytes, and what the update works in on top of them."""
+    """Where each step makes new gradients: their bytes, and what the update works in on top of them."""
 
     gradients: int
     update: int

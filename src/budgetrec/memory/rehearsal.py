@@ -46,7 +46,7 @@ class Rehearsed:
 class Stand:
     """A model with all that a step needs besides the data and the objective.
 
-    In an `own_loop` steps are not cut, and each makes its gradients anew.
+    In an `own_loop` steps are not cut, and each makes new gradients.
     """
 
     model: SequenceModel

@@ -142,7 +142,7 @@ def measured_before(
     device_type: str | None = None,
     report: Report = lambda stage: None,
 ) -> Measurements:
-    """Take over the seconds and the noise that a plan was made from, and count bytes anew."""
+    """Take over the seconds and the noise that a plan was made from, and count bytes again."""
     data = data_of(dataset, request, features)
     seconds = dict(seconds_of(row) for row in plan.seconds_model)
     if device_type is None:

@@ -52,7 +52,7 @@ class Plan:
     holds the other settings on which the bytes depend, such as `dim` and `max_length`; its "model" is the
     class of a model of your own, for which `batches`, `objective` and `validate` serve a loop of your own.
     `seconds_model` holds what steps of each family were measured to cost, `noise_model` the constants of the
-    noise law and `overhead_bytes` what the process needs besides tensors, so that one can plan anew without
+    noise law and `overhead_bytes` what the process needs besides tensors, so that one can plan again without
     measuring them again.
     """
 
