@@ -62,13 +62,13 @@ def _mutants(engine: str) -> Callable[[bool], Iterator[str]]:
 
 
 CAMPAIGNS = (
-    Campaign("kills of forked children", kill_forked, 1000, 20, 0.25, _jobs(8)),
-    Campaign("kills of real processes", kill_real, 200, 2, 0.25, _jobs(4)),
-    Campaign("mutants of hypothesis", mutate, 5000, 140, 0.15, _mutants("hypothesis")),
+    Campaign("kills of forked children", kill_forked, 1000, 20, 0.22, _jobs(8)),
+    Campaign("kills of real processes", kill_real, 200, 2, 0.33, _jobs(4)),
+    Campaign("mutants of hypothesis", mutate, 5000, 140, 0.13, _mutants("hypothesis")),
     Campaign("mutants of the fuzzer", mutate, 5000, 0, 0.15, _mutants("fuzzer")),
-    Campaign("disks that fill", fill_disk, 400, 9, 0.1, _jobs(10)),
-    Campaign("capped memory", cap_memory, 200, 5, 0.05, _jobs(10)),
-    Campaign("two at once", run_pair, 100, 5, 0.05, _jobs(5)),
+    Campaign("disks that fill", fill_disk, 400, 9, 0.09, _jobs(10)),
+    Campaign("capped memory", cap_memory, 200, 5, 0.04, _jobs(10)),
+    Campaign("two at once", run_pair, 100, 5, 0.04, _jobs(5)),
 )
 
 

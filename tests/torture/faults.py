@@ -109,20 +109,27 @@ def _fill(ballast: Path, room: int) -> None:
 
 
 def cap_memory(scene: Scene, identity: str) -> Trial:
-    """Let a job add only some bytes to its address space."""
+    """Let a job add only some bytes to its address space.
+
+    A few MiB from the limit polars ends the process or, rarely, waits for ever for threads that it could not
+    start. No code of ours runs then, so that counts as a kill, and is noted.
+    """
     chance, job = seeded(identity), JOBS[identity.split("/")[1]]
-    scene.undisturbed(job)
+    known = scene.undisturbed(job)
     scene.reset(job.start)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     room = int(_MIB * 2 ** chance.uniform(0, 10))
     limit = _limiter(resource.RLIMIT_AS, pages * _PAGE + room)
-    ended = wait(forked(job.command(scene.here), scene.output, limit), scene.output)
+    pid = forked(job.command(scene.here), scene.output, limit)
+    ended = wait(pid, scene.output, timeout=max(60.0, 5 * known.seconds))
     by_library = any(words in ended.told for words in _NO_MEMORY)
-    if by_library and ended.code is not None and ended.code < 0:
+    hangs_in_polars = ended.code is None and "/polars/" in ended.told
+    if hangs_in_polars or (by_library and ended.code is not None and ended.code < 0):
         trial = _judged(scene, job, identity, 1)
-        return Trial(identity, 1, trial.faults, {"ended by a library": 1})
-    if by_library and ended.code == 2:  # what is ours to write is the sentence at the end
-        ended = replace(ended, told=ended.told.splitlines()[-1])
+        return Trial(identity, 1, trial.faults, {f"{'hung' if hangs_in_polars else 'ended'} in a library": 1})
+    if by_library and ended.code == 2:  # what is ours to write is the sentence, whatever a library adds
+        ours = [line for line in ended.told.splitlines() if line.startswith("budgetrec: ")]
+        ended = replace(ended, told="\n".join(ours))
     return _refused(scene, job, identity, ended)
 
 
