@@ -111,7 +111,7 @@ def test_nonsense_budgets_are_refused_at_once(events, refused, tmp_path, memory)
     refused("fit", events, f"--memory={memory}", "-o", tmp_path / "run")
 
 
-FIXED = PlanOptions(warm_up=0.1, batch_size=16, num_negatives=20, sharing="sequence", lean=False)
+FIXED = PlanOptions(warm_up_targets=1000, batch_size=16, num_negatives=20, sharing="sequence", lean=False)
 
 
 def _fit(events, output, **changes):
@@ -208,7 +208,7 @@ def test_a_fit_that_was_cut_off_goes_on_with_nothing_else(events, tmp_path, at_o
         ({"settings": {"dim": 8}}, "has dim 16, not 8"),
         ({"memory": "500MiB"}, "has memory 419430400, not 524288000"),
         ({"planning": PlanOptions(goal="noise")}, "has goal time, not noise"),
-        ({"planning": PlanOptions(warm_up=0.1, batch_size=8)}, "has batch_size 16, not 8"),
+        ({"planning": PlanOptions(warm_up_targets=1000, batch_size=8)}, "has batch_size 16, not 8"),
         ({"inputs": other}, "run-dataset exists already"),
     ):
         with pytest.raises(BudgetrecError, match=told):

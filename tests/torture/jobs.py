@@ -12,7 +12,7 @@ TRAIN = f"{SIZE} --evaluate-every 64 --checkpoint-seconds 0.01 --steps 30"
 # bytes to spare, so that steps are never cut finer in the middle of a run.
 PLAN = (
     f"--memory 1GiB {SIZE} --sharing sequence --objective sampled-softmax --table-updates dense "
-    "--micro-batches 1 --warm-up 0.1 --goal noise"
+    "--micro-batches 1 --warm-up-targets 500 --goal noise"
 )
 
 
