@@ -5,7 +5,7 @@ import json
 import os
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import nullcontext
 
 import polars as pl
 import pytest
@@ -23,7 +23,7 @@ from budgetrec.planner.request import PlanOptions, make_request
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
 from budgetrec.training import loop
-from budgetrec.training.tracking import Watcher
+from budgetrec.training.tracking import Stages, Watcher
 
 SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "epochs": 2}
 FLAGS = (
@@ -136,15 +136,12 @@ def at_once(planned, monkeypatch):
 def _breaking_at(stage):
     """Return stages that are interrupted when one whose name begins so is told."""
 
-    @contextmanager
-    def stages():
-        def report(name):
+    class Breaking(Stages):
+        def __call__(self, name):
             if name.startswith(stage):
                 raise KeyboardInterrupt
 
-        yield report
-
-    return stages
+    return lambda: nullcontext(Breaking())
 
 
 class _BreakingWatcher(Watcher):
