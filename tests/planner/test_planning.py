@@ -34,7 +34,7 @@ SMALL = {"dim": 16, "max_length": 20, "num_heads": 1, "warm_up_targets": 2000, "
 
 
 OPTIONS = {item.name for item in dataclasses.fields(PlanOptions)}
-ABOUT_DATA = {"model_of_ones_own", "features", "num_items", "mean_length"}
+ABOUT_DATA = {"model_of_ones_own", "features", "num_items", "mean_length", "measurements"}
 
 
 def request_for(memory, **asked):
@@ -118,7 +118,8 @@ def test_no_budget_crashes_the_planner_or_is_exceeded(measured, budget, goal, ma
 
 def test_a_choice_of_ones_own_is_judged(planned, dataset):
     """Given n and k are kept, counted and compared, and the sentences say whose they are."""
-    judged = plan(dataset, memory="400MiB", batch_size=64, num_negatives=100, **SMALL)
+    own = {"objective": "sampled-softmax", "sharing": "sequence", "batch_size": 64, "num_negatives": 100}
+    judged = plan(dataset, memory="400MiB", measurements=planned.plan, **own, **SMALL)
     assert (judged.allocation.batch_size, judged.allocation.num_negatives) == (64, 100)
     assert judged.allocation.objective == "sampled-softmax"
     assert judged.because["batch_size"].startswith("as you asked. 64 sequences")
@@ -128,7 +129,7 @@ def test_a_choice_of_ones_own_is_judged(planned, dataset):
 def test_the_papers_rule_shares_one_set(dataset):
     """N = k with one set of negatives for the batch."""
     wishes = {name: value for name, value in SMALL.items() if name != "lean"}
-    made = plan(dataset, memory="400MiB", rule="paper", sharing="batch", **wishes)
+    made = plan(dataset, rule="paper", objective="sampled-softmax", sharing="batch", **wishes)
     assert made.allocation.batch_size == made.allocation.num_negatives
     assert (made.allocation.sharing, made.num_groups) == ("batch", 1)
     assert "is 0." not in made.because["lean"]  # the other way is no better at what the rule asks for
@@ -147,7 +148,8 @@ def test_a_plan_remembers_what_its_bytes_hold_for(planned, dataset, refused, bud
 
 def test_more_negatives_than_items_get_a_remark(planned, dataset):
     """Drawn with replacement they can be had, and scoring every item costs less."""
-    judged = plan(dataset, memory="400MiB", num_negatives=5000, **SMALL)
+    own = {"objective": "sampled-softmax", "sharing": "sequence", "num_negatives": 5000}
+    judged = plan(dataset, memory="400MiB", measurements=planned.plan, **own, **SMALL)
     assert "scoring all 120 items (--objective full-softmax) costs less" in judged.because["num_negatives"]
 
 
@@ -180,7 +182,7 @@ def test_a_budget_that_nothing_fits_says_what_would():
 @pytest.mark.parametrize("memory", ["20MiB", "200MiB"])
 def test_the_bytes_that_would_do_do(memory):
     """Also where more bytes mean that an evaluation takes more of them."""
-    wishes = {"num_items": 400_000, "mean_length": 20, "device": "cuda", "objective": "sampled-softmax"}
+    wishes = {"num_items": 400_000, "mean_length": 20, "device": "cuda", "sharing": "batch"}
     with pytest.raises(PlanError) as caught:
         plan(None, memory=memory, **wishes)
     enough = str(caught.value).split("As it is, ")[1].removesuffix(" would do.")
@@ -197,7 +199,7 @@ def test_nothing_fits_is_told_of_item_features_too(dataset):
 
 def test_what_only_drawn_negatives_have_rules_the_full_softmax_out(dataset):
     """A sampler that was asked for is used, and training takes it over from the plan."""
-    made = plan(dataset, memory="400MiB", sampler="popularity", **SMALL)
+    made = plan(dataset, memory="400MiB", sampler="popularity", sharing="batch", **SMALL)
     assert made.allocation.objective == "sampled-softmax"
     assert made.settings["sampler"] == "popularity"
 
