@@ -159,3 +159,25 @@ def test_batches_that_do_not_fit_are_refused_with_their_shapes():
             SampledSoftmax(K, 8, sharing=sharing)(
                 hidden, targets, table, mask=torch.zeros_like(mask), generator=generator
             )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        FullSoftmax,
+        lambda **named: ScalableCrossEntropy(4, 6, 20, **named),
+        lambda **named: ReducedCrossEntropy(4, **named),
+    ],
+    ids=["full", "sce", "rece"],
+)
+def test_a_whole_table_may_be_a_function_of_ids(build):
+    """With `num_items` the loss is that of the table itself, to the bit; without, a sentence asks for it."""
+    hidden, targets, mask, table = batch()
+    ways = (build(), table), (build(num_items=K), lambda ids: table[ids])
+    losses = [
+        objective(hidden, targets, given, mask=mask, generator=torch.Generator().manual_seed(0))
+        for objective, given in ways
+    ]
+    assert torch.equal(*losses)
+    with pytest.raises(ArgumentError, match="scores every item; pass it num_items"):
+        build()(hidden, targets, lambda ids: table[ids], mask=mask, generator=torch.Generator())

@@ -293,6 +293,38 @@ def test_a_model_of_ones_own_is_planned_for(dataset):
     assert made.predicted_bytes <= 0.9 * made.budget_bytes
 
 
+def test_planning_leaves_a_model_as_it_was(dataset):
+    """Weights are those of before, though the model was trained meanwhile."""
+    torch.manual_seed(0)
+    mine = Mine(dataset.num_items)
+    before = {name: value.clone() for name, value in mine.state_dict().items()}
+    plan(dataset, model_of_ones_own=mine, **{**SMALL, "sharing": "batch", "batch_size": 16})
+    assert all(torch.equal(value, before[name]) for name, value in mine.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"micro_batches": 4}, "without micro-batches and row-sparse updates"),
+        ({"table_updates": "row-sparse"}, "without micro-batches and row-sparse updates"),
+        ({"sampler": "kernel"}, "the sampler kernel follows the model as it trains"),
+    ],
+)
+def test_what_only_our_trainer_does_is_not_planned_for_a_model_of_ones_own(dataset, wishes, words):
+    """Each is one sentence."""
+    with pytest.raises(ArgumentError, match=words):
+        plan(dataset, model_of_ones_own=Mine(dataset.num_items), **{**SMALL, **wishes})
+
+
+def test_a_plan_for_our_model_refuses_a_loop_of_ones_own(planned, dataset):
+    """Its bytes hold only where steps are cut."""
+    for method in (planned.plan.batches, planned.plan.objective):
+        with pytest.raises(
+            PlanError, match="the plan is for sasrec as budgetrec trains it, which cuts steps"
+        ):
+            method(dataset)
+
+
 def families(num_items=1000, *, has_features=False, **asked):
     """List what a plan would choose among."""
     return possible_families(request_for("1GiB", **asked), num_items=num_items, has_features=has_features)
