@@ -7,7 +7,7 @@ examples per step continue until they have seen as many examples as every other 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import polars as pl
 
 from budgetrec.evaluation.curves import area, mean_loss
 from budgetrec.study.engine.frame import Findings, Request, Study
-from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages, went_well
+from budgetrec.study.engine.scale import by_scale
 from budgetrec.study.synthetic.cells import PER_TARGET, SHARED
 from budgetrec.study.synthetic.findings import describe
 from budgetrec.study.synthetic.world import WorldSettings
@@ -30,7 +30,7 @@ CORRECTIONS = {"vanilla": "none", "corrected": "theorem"}
 AXES = ("steps", "examples")
 _CELLS = "budgetrec.study.synthetic.cells"
 # The ladder of learning rates: for gradient descent in multiples of n, since a row's gradient falls as 1 / n.
-RATES = {"sgd": (2.0**-6, 2.0**-4, 2.0**-2), "adam": (2.5e-3, 1e-2, 4e-2)}
+_RATES = {"sgd": (2.0**-6, 2.0**-4, 2.0**-2), "adam": (2.5e-3, 1e-2, 4e-2)}
 _RATE_FACTOR = 4.0
 _FEWEST_STEPS = 4
 
@@ -51,7 +51,7 @@ class SyntheticPlan:
     num_evaluations: int
     most_extensions: int
     num_probe_targets: int
-    rates: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: RATES)
+    rates: Mapping[str, tuple[float, ...]]
 
     def pairs(self, budget: int) -> list[tuple[int, int]]:
         """List (n, k) from high batch to high sample, as far as there are k classes."""
@@ -66,51 +66,26 @@ class SyntheticPlan:
         return WorldSettings(**{name: getattr(self, name) for name in names}, seed=seed)
 
 
-PLANS = {
-    Scale.SMOKE: SyntheticPlan(
-        num_examples=400,
-        num_validation=100,
-        num_items=200,
-        dim=8,
-        logit_scale=2.5,
-        steps={2**4: 16, 2**6: 12},
-        horizon_examples=24,
-        stride=8,
-        num_seeds=2,
-        num_evaluations=4,
-        most_extensions=1,
-        num_probe_targets=200,
-        rates={"sgd": (2.0**-4,), "adam": (1e-2, 4e-2)},
+PLANS = by_scale(
+    SyntheticPlan,
+    num_examples=(400, 10_000, 100_000),
+    num_validation=(100, 500, 2_000),
+    num_items=(200, 5_000, 50_000),
+    dim=(8, 16, 16),
+    logit_scale=(2.5, 3.0, 3.0),
+    steps=(
+        {2**4: 16, 2**6: 12},
+        {2**4: 4_000, 2**6: 4_000, 2**10: 1_600, 2**14: 600},
+        {2**4: 65_536, 2**6: 32_768, 2**10: 8_192, 2**14: 2_048},
     ),
-    Scale.SMALL: SyntheticPlan(
-        num_examples=10_000,
-        num_validation=500,
-        num_items=5_000,
-        dim=16,
-        logit_scale=3.0,
-        steps={2**4: 4_000, 2**6: 4_000, 2**10: 1_600, 2**14: 600},
-        horizon_examples=8_192,
-        stride=4,
-        num_seeds=3,
-        num_evaluations=16,
-        most_extensions=2,
-        num_probe_targets=1_000,
-    ),
-    Scale.PAPER: SyntheticPlan(
-        num_examples=100_000,
-        num_validation=2_000,
-        num_items=50_000,
-        dim=16,
-        logit_scale=3.0,
-        steps={2**4: 65_536, 2**6: 32_768, 2**10: 8_192, 2**14: 2_048},
-        horizon_examples=65_536,
-        stride=2,
-        num_seeds=5,
-        num_evaluations=32,
-        most_extensions=3,
-        num_probe_targets=2_000,
-    ),
-}
+    horizon_examples=(24, 8_192, 65_536),
+    stride=(8, 4, 2),
+    num_seeds=(2, 3, 5),
+    num_evaluations=(4, 16, 32),
+    most_extensions=(1, 2, 3),
+    num_probe_targets=(200, 1_000, 2_000),
+    rates=({"sgd": (2.0**-4,), "adam": (1e-2, 4e-2)}, _RATES, _RATES),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +158,7 @@ def average(
     plan: SyntheticPlan, configuration: Configuration, outcome: Outcome | None, axis: str
 ) -> float | None:
     """Return the mean loss of a run up to its horizon; None for a run that failed or diverged."""
-    if outcome is None or "diverged" in outcome.values or axis not in axes(plan, configuration):
+    if not went_well(outcome) or axis not in axes(plan, configuration):
         return None
     steps, losses = (np.asarray(outcome.values[name], np.float64) for name in ("steps", "val_loss"))
     return mean_loss(steps, losses, horizon(plan, configuration, axis))
@@ -307,7 +282,7 @@ def _curves(
     frames = []
     for ladder, axis, _, seed, cell in chosen:
         outcome, configuration = found[cell.key], ladder.configuration
-        if axis != "steps" or outcome is None or "diverged" in outcome.values:
+        if axis != "steps" or not went_well(outcome):
             continue
         settings = {name: pl.lit(value) for name, value in asdict(configuration).items()}
         frames.append(

@@ -20,7 +20,7 @@ from budgetrec.models import SASRec
 from budgetrec.models.contract import SequenceModel
 from budgetrec.runs.run import Run
 from budgetrec.study.engine.outputs import Progress
-from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.scale import Scale, by_scale
 from budgetrec.study.variance.study import Setting, World
 from budgetrec.theory.constants import OutputLayer, measure_constants
 from budgetrec.theory.noise import predict_noise
@@ -40,32 +40,15 @@ class Grid:
     num_repeats: int
 
 
-GRIDS = {
-    Scale.SMOKE: Grid(
-        num_sequences=64,
-        num_probe_sequences=24,
-        targets_per_sequence=6,
-        batch_sizes=(4,),
-        num_negatives=(16, 32),
-        num_repeats=30,
-    ),
-    Scale.SMALL: Grid(
-        num_sequences=384,
-        num_probe_sequences=96,
-        targets_per_sequence=16,
-        batch_sizes=(16, 64),
-        num_negatives=(32, 128, 512),
-        num_repeats=100,
-    ),
-    Scale.PAPER: Grid(
-        num_sequences=1024,
-        num_probe_sequences=128,
-        targets_per_sequence=32,
-        batch_sizes=(16, 64, 256),
-        num_negatives=(32, 128, 512, 2048),
-        num_repeats=300,
-    ),
-}
+GRIDS = by_scale(
+    Grid,
+    num_sequences=(64, 384, 1024),
+    num_probe_sequences=(24, 96, 128),
+    targets_per_sequence=(6, 16, 32),
+    batch_sizes=((4,), (16, 64), (16, 64, 256)),
+    num_negatives=((16, 32), (32, 128, 512), (32, 128, 512, 2048)),
+    num_repeats=(30, 100, 300),
+)
 
 
 def count_cells(scale: Scale) -> int:
