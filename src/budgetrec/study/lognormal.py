@@ -12,7 +12,7 @@ import polars as pl
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLUE, GREY, ORANGE
 from budgetrec.errors import DataError
-from budgetrec.study.engine.encodings import coloured, in_rows
+from budgetrec.study.engine.encodings import Panel, coloured, in_rows
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
 from budgetrec.study.engine.scale import Scale
@@ -134,13 +134,13 @@ def draw_densities(densities: pl.DataFrame) -> alt.TopLevelMixin:
         "curve:N", scale=alt.Scale(domain=list(_METHODS), range=[[1, 0], [5, 3]]), legend=None
     )
 
-    def panel(sigma: float, num_terms: int) -> alt.LayerChart:
+    def panel(sigma: float, num_terms: int) -> Panel:
         here = densities.filter(sigma=sigma, num_terms=num_terms)
         sample, lines = here.filter(curve=_SAMPLE), here.filter(pl.col("curve") != _SAMPLE)
         area = alt.Chart(sample).mark_area(opacity=0.45).encode(x=x, y=y, color="curve:N")
         line = alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
-        both: alt.LayerChart = alt.layer(area, line)
-        return both.properties(title=f"sigma = {sigma:g}, k = {num_terms}", width=170, height=120)
+        title = f"sigma = {sigma:g}, k = {num_terms}"
+        return alt.layer(area, line).properties(title=title, width=170, height=120)
 
     sigmas, counts = (densities[name].unique().sort() for name in ("sigma", "num_terms"))
     chart = in_rows([panel(sigma, count) for count in counts] for sigma in sigmas)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import altair as alt
 
+Panel = alt.Chart | alt.LayerChart | alt.FacetChart
 SOLID, DASHED = [1, 0], [4, 3]
 
 
@@ -29,6 +30,6 @@ def dashed(field: str, solid: str, dashes: str) -> alt.StrokeDash:
     )
 
 
-def in_rows(rows: Iterable[Iterable[alt.Chart | alt.LayerChart]]) -> alt.VConcatChart:
+def in_rows(rows: Iterable[Iterable[Panel]]) -> alt.VConcatChart:
     """Put panels beside each other, and rows of them below each other."""
     return alt.vconcat(*(alt.hconcat(*row) for row in rows))

@@ -7,7 +7,7 @@ import polars as pl
 
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLUE, ORANGE
-from budgetrec.study.engine.encodings import coloured, dashed, in_rows
+from budgetrec.study.engine.encodings import Panel, coloured, dashed, in_rows
 
 AXES = {"steps": "iterations", "examples": "examples", "logits": "logits"}
 _SHARINGS = {"shared": ORANGE, "per target": BLUE}
@@ -40,8 +40,8 @@ def draw_curves(frame: pl.DataFrame, axis: str, oracle: float | None) -> alt.Top
     )
     y = alt.Y("val_loss:Q", title="validation loss", scale=alt.Scale(domain=[lowest, highest * 1.03]))
 
-    def panel(here: pl.DataFrame) -> alt.Chart:
-        lines = alt.Chart(here).mark_line(strokeWidth=1.8, clip=True)
+    def panel(here: pl.DataFrame) -> Panel:
+        lines: alt.Chart = alt.Chart(here).mark_line(strokeWidth=1.8, clip=True)
         return lines.encode(x=x, y=y, color=_RATIO_COLOUR, detail="ratio:Q")
 
     chart = _by_budget(data, "sharing", _SHARINGS, panel)
@@ -54,10 +54,10 @@ def draw_averages(results: pl.DataFrame) -> alt.TopLevelMixin:
     dash = dashed("loss", "corrected", "vanilla")
     y = alt.Y("mean_loss:Q", title="mean loss", scale=alt.Scale(zero=False))
 
-    def panel(here: pl.DataFrame) -> alt.LayerChart:
+    def panel(here: pl.DataFrame) -> Panel:
         base = alt.Chart(here).encode(x=_RATIO, y=y, color=_COLOUR)
         lines = base.mark_line(strokeWidth=1.8).encode(strokeDash=dash)
-        points: alt.Chart = base.mark_point(filled=True, size=30).encode(detail="loss:N")
+        points = base.mark_point(filled=True, size=30).encode(detail="loss:N")
         return alt.layer(lines, points)
 
     optimizers = results["optimizer"].unique(maintain_order=True)
@@ -73,8 +73,9 @@ def draw_noise(noise: pl.DataFrame) -> alt.TopLevelMixin:
         axis=alt.Axis(tickCount=4),
     )
 
-    def panel(here: pl.DataFrame) -> alt.Chart:
-        return alt.Chart(here).mark_line(point=True, strokeWidth=1.8).encode(x=_RATIO, y=y, color=_COLOUR)
+    def panel(here: pl.DataFrame) -> Panel:
+        lines: alt.Chart = alt.Chart(here).mark_line(point=True, strokeWidth=1.8)
+        return lines.encode(x=_RATIO, y=y, color=_COLOUR)
 
     return arranged(_by_budget(noise, "at", ("start", "truth"), panel, words="at the "))
 
@@ -83,7 +84,7 @@ def _by_budget(
     frame: pl.DataFrame,
     by: str,
     values: Iterable[str],
-    panel: Callable[[pl.DataFrame], alt.Chart | alt.LayerChart],
+    panel: Callable[[pl.DataFrame], Panel],
     *,
     words: str = "",
 ) -> alt.VConcatChart:
