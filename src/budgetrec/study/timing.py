@@ -1,8 +1,9 @@
 """The paper's timing study: seconds per epoch against k at n = 256, for each way of sharing negatives."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -103,36 +104,30 @@ def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder:
     )
 
 
-def _cells(
-    plan: TimingPlan, request: Request, name: str, dataset: Dataset
-) -> list[tuple[dict[str, Any], Cell]]:
-    found = []
+def _cells(plan: TimingPlan, request: Request, dataset: Dataset) -> Iterator[Cell]:
+    """Describe the runs on a dataset, without those whose steps would gather too much."""
     targets = plan.batch_size * min(plan.settings["max_length"], len(dataset.items) // dataset.num_users)
-    for seed in range(request.seed, request.seed + plan.num_seeds):
-        for sharing in SHARINGS:
-            for k in plan.num_negatives:
-                groups = {"batch": 1, "sequence": plan.batch_size, "target": targets}[sharing]
-                if groups * k * plan.settings["dim"] * 4 > _MOST_GATHERED:
-                    continue
-                run = {
-                    **plan.settings,
-                    "batch_size": plan.batch_size,
-                    "num_negatives": k,
-                    "sharing": sharing,
-                    "steps": plan.steps + 1,
-                    "seed": seed,
-                }
-                cell = training_cell(
-                    "timing",
-                    VERSION,
-                    f"{__name__}:measure_cell",
-                    dataset=dataset.identity,
-                    place=str(dataset.folder),
-                    run=run,
-                )
-                about = {"dataset": name, "sharing": sharing, "num_negatives": k, "seed": seed}
-                found.append((about, cell))
-    return found
+    groups = {"batch": 1, "sequence": plan.batch_size, "target": targets}
+    seeds = range(request.seed, request.seed + plan.num_seeds)
+    for seed, sharing, k in product(seeds, SHARINGS, plan.num_negatives):
+        if groups[sharing] * k * plan.settings["dim"] * 4 > _MOST_GATHERED:
+            continue
+        run = {
+            **plan.settings,
+            "batch_size": plan.batch_size,
+            "num_negatives": k,
+            "sharing": sharing,
+            "steps": plan.steps + 1,
+            "seed": seed,
+        }
+        yield training_cell(
+            "timing",
+            VERSION,
+            f"{__name__}:measure_cell",
+            dataset=dataset.identity,
+            place=str(dataset.folder),
+            run=run,
+        )
 
 
 def count(request: Request) -> int:
@@ -144,25 +139,30 @@ def count(request: Request) -> int:
 def stages(request: Request, folder: Path) -> Stages[Findings]:
     """Measure one cell at a time, so that none disturbs another."""
     plan, datasets = PLANS[request.scale], open_datasets(request, folder)
-    cells = [each for name, dataset in datasets.items() for each in _cells(plan, request, name, dataset)]
+    cells = [(name, cell) for name, dataset in datasets.items() for cell in _cells(plan, request, dataset)]
     outcomes = yield Stage([cell for _, cell in cells], alone=True)
     rows = pl.DataFrame(
         [
-            {
-                **about,
-                "step_seconds": step,
-                "epoch_seconds": step * outcome.values["steps_per_epoch"],
-                "targets_per_step": outcome.values["targets_per_step"],
-                "peak_bytes": outcome.measured["peak_bytes"],
-            }
-            for (about, _), outcome in zip(cells, outcomes, strict=True)
+            _row(name, cell.settings["run"], outcome)
+            for (name, cell), outcome in zip(cells, outcomes, strict=True)
             if outcome is not None
-            for step in [float(np.median(outcome.measured["step_seconds"]))]
         ]
     )
     if rows.is_empty():
         raise DataError("no run of the timing study has ended well. Look into cells/*.failed.json.")
     return _describe(plan, rows)
+
+
+def _row(dataset: str, run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    step = float(np.median(outcome.measured["step_seconds"]))
+    return {
+        "dataset": dataset,
+        **{name: run[name] for name in ("sharing", "num_negatives", "seed")},
+        "step_seconds": step,
+        "epoch_seconds": step * outcome.values["steps_per_epoch"],
+        "targets_per_step": outcome.values["targets_per_step"],
+        "peak_bytes": outcome.measured["peak_bytes"],
+    }
 
 
 def _describe(plan: TimingPlan, rows: pl.DataFrame) -> Findings:
