@@ -131,7 +131,8 @@ def _short_of_steps(field: FieldRuns, horizons: Mapping[str, float]) -> list[str
 
 def _run_row(field: FieldRuns, run: FieldRun, horizons: Mapping[str, float]) -> Row:
     num_negatives, sharing = run.contender.drawn
-    row: Row = {
+    last: Row = {} if run.metrics is None else run.metrics.row(-1, named=True)
+    return {
         "dataset": field.name,
         "allocation": run.contender.name,
         "batch_size": run.contender.allocation.batch_size,
@@ -139,17 +140,22 @@ def _run_row(field: FieldRuns, run: FieldRun, horizons: Mapping[str, float]) -> 
         "sharing": sharing,
         "learning_rate": run.learning_rate,
         "seed": run.seed,
+        "steps": last.get("step"),
+        **{name: last.get(name) for name in ("examples", "seconds", "peak_bytes")},
+        "evaluations": 0 if run.metrics is None else len(run.metrics),
+        **_measures(run, last, horizons),
+        "failure": run.failure,
     }
-    last: Row = {} if run.metrics is None else run.metrics.row(-1, named=True)
-    row |= {f"{name}s" if name == "step" else name: last.get(name) for name in ("step", "examples")}
-    row |= {name: last.get(name) for name in ("seconds", "peak_bytes")}
-    row |= {"evaluations": 0 if run.metrics is None else len(run.metrics)}
+
+
+def _measures(run: FieldRun, last: Row, horizons: Mapping[str, float]) -> Row:
+    """Return what a run is measured by: nothing if it failed, no means if it ends before a horizon."""
     if run.failure is not None or run.metrics is None:
-        return row | dict.fromkeys(TITLES) | {"failure": run.failure}
+        return dict.fromkeys(TITLES)
     reached = all(last[AXES[axis]] >= horizons[axis] for axis in AXES)
     own = summarise_curve(run.metrics, horizons if reached else None)
     found = {**last, **own, **({} if reached else {name: None for name in own if name.startswith("mean_")})}
-    return row | {measure: found[measure] for measure in TITLES} | {"failure": None}
+    return {measure: found[measure] for measure in TITLES}
 
 
 def standard_error(values: Sequence[float]) -> float | None:

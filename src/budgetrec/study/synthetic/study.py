@@ -7,7 +7,7 @@ examples per step continue until they have seen as many examples as every other 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages, went_well
 from budgetrec.study.engine.scale import by_scale
 from budgetrec.study.synthetic.cells import PER_TARGET, SHARED
 from budgetrec.study.synthetic.findings import describe
-from budgetrec.study.synthetic.world import WorldSettings
+from budgetrec.study.synthetic.world import WorldSettings, WorldSizes
 from budgetrec.theory.paper.published import OPTIMIZERS
 
 VERSION = 1  # of runs
@@ -36,14 +36,9 @@ _FEWEST_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticPlan:
+class SyntheticPlan(WorldSizes):
     """The size of the study; `steps` are those of each budget B, `stride` the ratio of one n to the next."""
 
-    num_examples: int
-    num_validation: int
-    num_items: int
-    dim: int
-    logit_scale: float
     steps: Mapping[int, int]
     horizon_examples: int
     stride: int
@@ -62,8 +57,9 @@ class SyntheticPlan:
 
     def world(self, seed: int) -> WorldSettings:
         """Return the sizes of the world."""
-        names = ("num_examples", "num_validation", "num_items", "dim", "logit_scale")
-        return WorldSettings(**{name: getattr(self, name) for name in names}, seed=seed)
+        return WorldSettings(
+            **{each.name: getattr(self, each.name) for each in fields(WorldSizes)}, seed=seed
+        )
 
 
 PLANS = by_scale(

@@ -233,7 +233,8 @@ def study_setting(
                 "num_negatives": k,
                 "num_groups": count,
             }
-            measured = float(noise[:, column].mean())
+            found = mean_noise(noise[:, column])
+            measured = found["measured"]
             predicted = float(predict_noise(exact, **point).total)
             yield {
                 "features": setting.name,
@@ -241,13 +242,31 @@ def study_setting(
                 **point,
                 "logit_variance": variance,
                 "a2_holds": variance < 1.2,
-                "measured": measured,
-                "standard_error": float(noise[:, column].std() / np.sqrt(grid.num_repeats)),
+                **found,
                 "law": predicted,
                 "law_error": predicted / measured - 1,
                 "saturating_error": float(predict_noise(guess, **point).total) / measured - 1,
                 "leading_error": float(predict_noise(leading, **point).total) / measured - 1,
             }
+
+
+def uniform_layer(features: Floats, targets: Ints, table: Floats, targets_per_sequence: int) -> OutputLayer:
+    """Return a layer whose negatives are uniform; features and targets stand sequence by sequence."""
+    return OutputLayer.of(
+        features=features,
+        table=table,
+        targets=targets,
+        log_q=np.full(len(table), -np.log(len(table))),
+        sequences=np.arange(len(targets)) // targets_per_sequence,
+    )
+
+
+def mean_noise(repeats: Floats) -> dict[str, float]:
+    """Return the mean over repeats and its standard error."""
+    return {
+        "measured": float(repeats.mean()),
+        "standard_error": float(repeats.std() / np.sqrt(len(repeats))),
+    }
 
 
 def _laws(
@@ -258,13 +277,7 @@ def _laws(
     count = grid.num_probe_targets // length
     features, targets, logits = world.draw(count, generator)
     variance = check_variance(logits).statistic
-    layer = OutputLayer.of(
-        features=features,
-        table=world.table,
-        targets=targets,
-        log_q=np.full(grid.num_items, -np.log(grid.num_items)),
-        sequences=np.repeat(np.arange(count), length),
-    )
+    layer = uniform_layer(features, targets, world.table, length)
     products = pair_products(layer)
     exact = measure_constants(
         layer,

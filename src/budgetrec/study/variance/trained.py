@@ -21,8 +21,8 @@ from budgetrec.models.contract import SequenceModel
 from budgetrec.runs.run import Run
 from budgetrec.study.engine.outputs import Progress
 from budgetrec.study.engine.scale import Scale, by_scale
-from budgetrec.study.variance.study import Setting, World
-from budgetrec.theory.constants import OutputLayer, measure_constants
+from budgetrec.study.variance.study import Setting, World, mean_noise, uniform_layer
+from budgetrec.theory.constants import measure_constants
 from budgetrec.theory.noise import predict_noise
 
 Floats = NDArray[np.float64]
@@ -67,9 +67,14 @@ def study_trained(run: Run, *, scale: Scale, seed: int, progress: Progress) -> p
     grid, generator = GRIDS[scale], np.random.default_rng(seed)
     features, targets = _states(model, dataset, grid, seed)
     table = model.item_table().detach().double().numpy()
-    layer = _probe(features, targets, table, grid)
+    probe, population = slice(grid.num_probe_sequences), slice(grid.num_probe_sequences, None)
+    layer = uniform_layer(
+        features[probe].reshape(-1, table.shape[1]),
+        targets[probe].reshape(-1),
+        table,
+        grid.targets_per_sequence,
+    )
     constants = measure_constants(layer, generator=generator)
-    population = slice(grid.num_probe_sequences, None)
     rows = _measure(features[population], targets[population], table, grid, generator, progress)
     frame = pl.DataFrame(list(rows))
     points = ("batch_size", "num_targets", "num_negatives", "num_groups")
@@ -107,17 +112,6 @@ def _states(
     )
 
 
-def _probe(features: Floats, targets: NDArray[np.int64], table: Floats, grid: Grid) -> OutputLayer:
-    count = grid.num_probe_sequences
-    return OutputLayer.of(
-        features=features[:count].reshape(-1, table.shape[1]),
-        table=table,
-        targets=targets[:count].reshape(-1),
-        log_q=np.full(len(table), -np.log(len(table))),
-        sequences=np.repeat(np.arange(count), grid.targets_per_sequence),
-    )
-
-
 def _measure(
     features: Floats,
     targets: NDArray[np.int64],
@@ -148,8 +142,7 @@ def _measure(
                     "num_targets": count,
                     "num_negatives": k,
                     "num_groups": groups,
-                    "measured": float(noise.mean()),
-                    "standard_error": float(noise.std() / np.sqrt(grid.num_repeats)),
+                    **mean_noise(noise),
                 }
 
 
