@@ -154,7 +154,7 @@ def average(
     plan: SyntheticPlan, configuration: Configuration, outcome: Outcome | None, axis: str
 ) -> float | None:
     """Return the mean loss of a run up to its horizon; None for a run that failed or diverged."""
-    if not went_well(outcome) or axis not in axes(plan, configuration):
+    if not went_well(outcome):
         return None
     steps, losses = (np.asarray(outcome.values[name], np.float64) for name in ("steps", "val_loss"))
     return mean_loss(steps, losses, horizon(plan, configuration, axis))
@@ -213,7 +213,6 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     )
     (facts,) = yield Stage([world])
     ladders = [_Rates(each, axes(plan, each), plan.rates[each.optimizer]) for each in everything]
-    found: dict[str, Outcome | None] = {}
     for _ in range(1 + plan.most_extensions):
         tried = [(ladder, rate) for ladder in ladders for rate in ladder.next]
         cells = [
@@ -221,64 +220,59 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
             for ladder, rate in tried
         ]
         outcomes = yield Stage(cells)
-        for (ladder, rate), cell, outcome in zip(tried, cells, outcomes, strict=True):
-            found[cell.key] = outcome
-            ladder.losses[rate] = {axis: average(plan, ladder.configuration, outcome, axis) for axis in AXES}
+        for (ladder, rate), outcome in zip(tried, outcomes, strict=True):
+            ladder.losses[rate] = {
+                axis: average(plan, ladder.configuration, outcome, axis) for axis in ladder.axes
+            }
         for ladder in ladders:
             ladder.extend()
     chosen = list(_chosen(plan, ladders, request.seed))
-    cells = [each[-1] for each in chosen]
-    found |= dict(zip([cell.key for cell in cells], (yield Stage(cells)), strict=True))
-    rows = [row for each in chosen for row in _row(plan, each, found)]
-    curves = _curves(plan, chosen, found)
-    return describe(plan, request, pl.DataFrame(rows), curves, facts)
+    outcomes = yield Stage([cell for *_, cell in chosen])
+    runs = [(*each, outcome) for each, outcome in zip(chosen, outcomes, strict=True) if went_well(outcome)]
+    rows = pl.DataFrame([_row(plan, run) for run in runs])
+    return describe(plan, request, rows, _curves(plan, runs), facts)
 
 
-_Chosen = tuple[_Rates, str, float, int, Cell]
+_Run = tuple[_Rates, str, int, Cell, Outcome]
 
 
-def _chosen(plan: SyntheticPlan, ladders: Sequence[_Rates], first: int) -> Iterator[_Chosen]:
-    """List ladder, axis, rate, seed and cell of every run that the results are made of."""
+def _chosen(
+    plan: SyntheticPlan, ladders: Sequence[_Rates], first: int
+) -> Iterator[tuple[_Rates, str, int, Cell]]:
+    """List ladder, axis, seed and cell of every run that the results are made of."""
     for ladder, axis in ((each, axis) for each in ladders for axis in each.axes):
         rate = ladder.best(axis)
         if rate is None:
             continue
         for seed in range(first, first + plan.num_seeds):
             cell = make_cell(plan, ladder.configuration, rate=rate, world_seed=first, seed=seed)
-            yield ladder, axis, rate, seed, cell
+            yield ladder, axis, seed, cell
 
 
-def _row(
-    plan: SyntheticPlan, chosen: _Chosen, found: Mapping[str, Outcome | None]
-) -> Iterator[dict[str, Any]]:
-    ladder, axis, _, seed, cell = chosen
-    configuration, outcome = ladder.configuration, found[cell.key]
-    loss = average(plan, configuration, outcome, axis)
-    if loss is None or outcome is None:
-        return
+def _row(plan: SyntheticPlan, run: _Run) -> dict[str, Any]:
+    ladder, axis, seed, cell, outcome = run
+    configuration = ladder.configuration
     steps = np.asarray(outcome.values["steps"], np.float64)
     inside = steps <= plan.steps[configuration.budget]
     losses = np.asarray(outcome.values["val_loss"], np.float64)
-    yield {
+    return {
         **asdict(configuration),
         "axis": axis,
         "learning_rate": cell.settings["learning_rate"],
         "rate_at_end": ladder.at_end(axis),
         "seed": seed,
-        "mean_loss": loss,
+        "mean_loss": average(plan, configuration, outcome, axis),
         "aul_steps": area(steps[inside], losses[inside]),
         "final_loss": float(np.interp(horizon(plan, configuration, axis), steps, losses)),
     }
 
 
-def _curves(
-    plan: SyntheticPlan, chosen: Sequence[_Chosen], found: Mapping[str, Outcome | None]
-) -> pl.DataFrame:
+def _curves(plan: SyntheticPlan, runs: Sequence[_Run]) -> pl.DataFrame:
     """Return loss against steps, examples and logits for the rates chosen by steps, a row per measurement."""
     frames = []
-    for ladder, axis, _, seed, cell in chosen:
-        outcome, configuration = found[cell.key], ladder.configuration
-        if axis != "steps" or not went_well(outcome):
+    for ladder, axis, seed, _, outcome in runs:
+        configuration = ladder.configuration
+        if axis != "steps":
             continue
         settings = {name: pl.lit(value) for name, value in asdict(configuration).items()}
         frames.append(
