@@ -6,7 +6,6 @@ import polars as pl
 from scipy import stats
 
 from budgetrec.display.tables import StudyTable
-from budgetrec.errors import DataError
 from budgetrec.study.engine.frame import Findings, Request
 from budgetrec.study.engine.grid import Outcome
 from budgetrec.study.engine.scale import Scale
@@ -57,8 +56,6 @@ def describe(
     plan: "SyntheticPlan", request: Request, rows: pl.DataFrame, curves: pl.DataFrame, facts: Outcome | None
 ) -> Findings:
     """Make tables, figures and the words of the page."""
-    if rows.is_empty():
-        raise DataError("no run of the study has ended well. Look into cells/*.failed.json.")
     results = _results(rows, facts)
     oracle = None if facts is None else facts.values["oracle_loss"]
     averaged = curves.group_by([*_CONFIGURATION[1:], *AXES], maintain_order=True).agg(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from budgetrec.errors import DataError
 from budgetrec.evaluation.curves import area, mean_loss
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages, went_well
@@ -229,6 +230,8 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     chosen = list(_chosen(plan, ladders, request.seed))
     outcomes = yield Stage([cell for *_, cell in chosen])
     runs = [(*each, outcome) for each, outcome in zip(chosen, outcomes, strict=True) if went_well(outcome)]
+    if not runs:
+        raise DataError("no run of the study has ended well. Look into cells/*.failed.json.")
     rows = pl.DataFrame([_row(plan, run) for run in runs])
     return describe(plan, request, rows, _curves(plan, runs), facts)
 
