@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 
 from budgetrec.cli import run
+from budgetrec.errors import DataError
 from budgetrec.study.engine.frame import Request
-from budgetrec.study.engine.grid import Grid
+from budgetrec.study.engine.grid import Grid, run_stages
 from budgetrec.study.engine.scale import EngineName, Scale
-from budgetrec.study.engine.workers import running
+from budgetrec.study.engine.workers import Idle, running
 from budgetrec.study.everything import STUDIES
 
 NAMES = ("lognormal", "variance", "synthetic", "timing", "table")
@@ -179,3 +180,12 @@ def test_processes_and_ray_give_the_same_numbers(tmp_path):
         found[name] = _values(folder)
     assert len(found["serial"]) >= 10
     assert found["serial"] == found["local"] == found["ray"]
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])  # planning for the table takes seconds
+def test_a_study_without_any_finished_cell_says_where_to_look(name, tmp_path):
+    """Where no cell gave numbers there is one sentence that names the failed cells, and no page."""
+    request = Request(scale=Scale.SMOKE)
+    with pytest.raises(DataError, match=r"Look into cells/\*\.failed\.json\.$"):
+        run_stages(STUDIES[name].stages(request, tmp_path), Grid(tmp_path, Idle(), lambda more: None))
+    assert not (tmp_path / "study.md").exists()

@@ -11,11 +11,12 @@ import polars as pl
 
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLUE, GREY, ORANGE
-from budgetrec.display.tables import StudyTable, Text
 from budgetrec.errors import DataError
+from budgetrec.study.engine.encodings import Panel, coloured, in_rows
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
 from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.tabulating import tabulate
 from budgetrec.theory.paper.lognormal_sums import (
     central_limit,
     fenton_wilkinson,
@@ -30,6 +31,14 @@ _SAMPLES = {Scale.SMOKE: 4_000, Scale.SMALL: 200_000, Scale.PAPER: 1_000_000}
 _NUM_TERMS = {Scale.SMOKE: (4, 32), Scale.SMALL: (4, 16, 64, 256), Scale.PAPER: (4, 16, 64, 256, 1024)}
 _SIGMAS = {Scale.SMOKE: (0.5, 1.0), Scale.SMALL: (0.5, 1.0, 1.5), Scale.PAPER: (0.5, 1.0, 1.5, 2.0)}
 _METHODS = {"Fenton-Wilkinson": fenton_wilkinson, "central limit": central_limit}
+_SAMPLE = "Monte Carlo"
+_COLUMNS = {
+    "sigma": "{sigma:g}",
+    "k": "{num_terms}",
+    "approximation": "{approximation}",
+    "KS distance": "{ks_distance:.4f}",
+    "Wasserstein / mean": "{wasserstein_over_mean:.4f}",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,24 +68,12 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     if outcome is None:
         raise DataError("the study's only cell failed. Look into cells/*.failed.json.")
     distances, densities = (pl.DataFrame(outcome.values[name]) for name in ("distances", "densities"))
-    rows = [
-        (
-            Text(f"{row['sigma']:g}"),
-            Text(str(row["num_terms"])),
-            Text(row["approximation"]),
-            Text(f"{row['ks_distance']:.4f}"),
-            Text(f"{row['wasserstein_over_mean']:.4f}"),
-        )
-        for row in distances.iter_rows(named=True)
-    ]
-    columns = ("sigma", "k", "approximation", "KS distance", "Wasserstein / mean")
-    table = StudyTable(columns, rows, distances, num_words=3)
     return Findings(
         title="Sums of lognormals: two approximations against Monte Carlo",
         text=[
             f"{_SAMPLES[request.scale]:,} sums for each sigma and k, which are ours: the paper gives none."
         ],
-        tables={"distances": ("Distances from the sample", table)},
+        tables={"distances": ("Distances from the sample", tabulate(distances, _COLUMNS, num_words=3))},
         frames={"densities": densities},
         charts={"densities": ("Density of a sum of k lognormals over its mean.", draw_densities(densities))},
     )
@@ -100,7 +97,7 @@ def study_lognormal(*, scale: Scale, seed: int) -> LognormalStudy:
             edges = np.linspace(min(low, mean - 2.5 * spread), high, 81)
             middles = (edges[1:] + edges[:-1]) / 2
             counts, _ = np.histogram(sample, bins=edges)
-            curves = {"Monte Carlo": counts / len(sample) / np.diff(edges)}
+            curves = {_SAMPLE: counts / len(sample) / np.diff(edges)}
             for name, approximate in _METHODS.items():
                 distribution = approximate(sigma=sigma, num_terms=num_terms)
                 curves[name] = distribution.pdf(middles)
@@ -130,35 +127,22 @@ def study_lognormal(*, scale: Scale, seed: int) -> LognormalStudy:
 
 def draw_densities(densities: pl.DataFrame) -> alt.TopLevelMixin:
     """Draw a panel for each sigma (rows) and k (columns): the sample an area, approximations lines."""
-    sample = densities.filter(pl.col("curve") == "Monte Carlo")
-    lines = densities.filter(pl.col("curve") != "Monte Carlo")
     x = alt.X("sum_over_mean:Q", title="S / E[S]")
     y = alt.Y("density:Q", title="density")
-    colours = alt.Scale(domain=["Monte Carlo", *_METHODS], range=[GREY, BLUE, ORANGE])
-    size = {"width": 170, "height": 120}
-    rows = []
-    for sigma in sample["sigma"].unique().sort():
-        panels = []
-        for num_terms in sample["num_terms"].unique().sort():
-            here = (pl.col("sigma") == sigma) & (pl.col("num_terms") == num_terms)
-            area = alt.Chart(sample.filter(here)).mark_area(opacity=0.45).encode(x=x, y=y, color="curve:N")
-            line = (
-                alt.Chart(lines.filter(here))
-                .mark_line(strokeWidth=2)
-                .encode(
-                    x=x,
-                    y=y,
-                    color=alt.Color("curve:N", scale=colours, title=None),
-                    strokeDash=alt.StrokeDash(
-                        "curve:N",
-                        scale=alt.Scale(domain=list(_METHODS), range=[[1, 0], [5, 3]]),
-                        legend=None,
-                    ),
-                )
-            )
-            panels.append(
-                alt.layer(area, line).properties(title=f"sigma = {sigma:g}, k = {num_terms}", **size)
-            )
-        rows.append(alt.hconcat(*panels))
+    colour = coloured("curve", dict(zip([_SAMPLE, *_METHODS], [GREY, BLUE, ORANGE], strict=True)))
+    dash = alt.StrokeDash(
+        "curve:N", scale=alt.Scale(domain=list(_METHODS), range=[[1, 0], [5, 3]]), legend=None
+    )
+
+    def panel(sigma: float, num_terms: int) -> Panel:
+        here = densities.filter(sigma=sigma, num_terms=num_terms)
+        sample, lines = here.filter(curve=_SAMPLE), here.filter(pl.col("curve") != _SAMPLE)
+        area = alt.Chart(sample).mark_area(opacity=0.45).encode(x=x, y=y, color="curve:N")
+        line = alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
+        title = f"sigma = {sigma:g}, k = {num_terms}"
+        return alt.layer(area, line).properties(title=title, width=170, height=120)
+
+    sigmas, counts = (densities[name].unique().sort() for name in ("sigma", "num_terms"))
+    chart = in_rows([panel(sigma, count) for count in counts] for sigma in sigmas)
     title = "Sum of k lognormals, divided by its mean: sample and approximations"
-    return arranged(alt.vconcat(*rows).properties(title=title), title_size=13, label_size=12)
+    return arranged(chart.properties(title=title), title_size=13, label_size=12)

@@ -1,8 +1,9 @@
 """The paper's timing study: seconds per epoch against k at n = 256, for each way of sharing negatives."""
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from budgetrec.data.batches import TrainingBatches
 from budgetrec.data.store import Dataset
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLACK, BLUE, GREEN, ORANGE
-from budgetrec.display.tables import StudyTable, Text, spread
+from budgetrec.display.tables import spread
 from budgetrec.errors import DataError
 from budgetrec.options import Value
 from budgetrec.settings.sections import RunConfig
 from budgetrec.study.engine.datasets import open_datasets
+from budgetrec.study.engine.encodings import coloured
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import RUNS, Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.scale import by_scale
+from budgetrec.study.engine.tabulating import Column, tabulate
+from budgetrec.study.engine.training import training_cell
 from budgetrec.training.loop import train
 from budgetrec.training.tracking import Watcher
 
@@ -38,32 +42,33 @@ class TimingPlan:
     num_negatives: tuple[int, ...]
     steps: int
     num_seeds: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
 
 
-_SMALL = {"dim": 64, "num_blocks": 2, "num_heads": 2, "max_length": 50}
-PLANS = {
-    Scale.SMOKE: TimingPlan(
-        batch_size=32,
-        num_negatives=(8, 64),
-        steps=3,
-        num_seeds=2,
-        settings={"dim": 8, "num_blocks": 1, "num_heads": 1, "max_length": 8},
+_SASREC = {"dim": 64, "num_blocks": 2, "num_heads": 2}
+PLANS = by_scale(
+    TimingPlan,
+    batch_size=(32, 256, 256),
+    num_negatives=(
+        (8, 64),
+        tuple(2**power for power in range(4, 12)),
+        tuple(2**power for power in range(4, 14)),
     ),
-    Scale.SMALL: TimingPlan(
-        batch_size=256,
-        num_negatives=tuple(2**power for power in range(4, 12)),
-        steps=30,
-        num_seeds=3,
-        settings=_SMALL,
+    steps=(3, 30, 50),
+    num_seeds=(2, 3, 5),
+    settings=(
+        {"dim": 8, "num_blocks": 1, "num_heads": 1, "max_length": 8},
+        {**_SASREC, "max_length": 50},
+        {**_SASREC, "max_length": 200},
     ),
-    Scale.PAPER: TimingPlan(
-        batch_size=256,
-        num_negatives=tuple(2**power for power in range(4, 14)),
-        steps=50,
-        num_seeds=5,
-        settings={**_SMALL, "max_length": 200},
-    ),
+)
+_COLUMNS: dict[str, Column] = {
+    "dataset": "{dataset}",
+    "negatives": lambda row: SHARINGS[row["sharing"]],
+    "k": "{num_negatives}",
+    "seconds an epoch": lambda row: spread(row["epoch_seconds"], row["deviation"], 3),
+    "ms a step": lambda row: f"{1000 * row['step_seconds']:.2f}",
+    "peak MiB of the process": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}",
 }
 
 
@@ -99,33 +104,30 @@ def measure_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder:
     )
 
 
-def _cells(
-    plan: TimingPlan, request: Request, name: str, dataset: Dataset
-) -> list[tuple[dict[str, Any], Cell]]:
-    found = []
+def _cells(plan: TimingPlan, request: Request, dataset: Dataset) -> Iterator[Cell]:
+    """Describe the runs on a dataset, without those whose steps would gather too much."""
     targets = plan.batch_size * min(plan.settings["max_length"], len(dataset.items) // dataset.num_users)
-    for seed in range(request.seed, request.seed + plan.num_seeds):
-        for sharing in SHARINGS:
-            for k in plan.num_negatives:
-                groups = {"batch": 1, "sequence": plan.batch_size, "target": targets}[sharing]
-                if groups * k * plan.settings["dim"] * 4 > _MOST_GATHERED:
-                    continue
-                run = {
-                    **plan.settings,
-                    "batch_size": plan.batch_size,
-                    "num_negatives": k,
-                    "sharing": sharing,
-                    "steps": plan.steps + 1,
-                    "seed": seed,
-                }
-                settings = {"dataset": dataset.identity, "run": run}
-                plain = Cell(
-                    study="timing", version=VERSION, function=f"{__name__}:measure_cell", settings=settings
-                )
-                places = {"dataset": str(dataset.folder), "run": plain.key}
-                about = {"dataset": name, "sharing": sharing, "num_negatives": k, "seed": seed}
-                found.append((about, replace(plain, places=places)))
-    return found
+    groups = {"batch": 1, "sequence": plan.batch_size, "target": targets}
+    seeds = range(request.seed, request.seed + plan.num_seeds)
+    for seed, sharing, k in product(seeds, SHARINGS, plan.num_negatives):
+        if groups[sharing] * k * plan.settings["dim"] * 4 > _MOST_GATHERED:
+            continue
+        run = {
+            **plan.settings,
+            "batch_size": plan.batch_size,
+            "num_negatives": k,
+            "sharing": sharing,
+            "steps": plan.steps + 1,
+            "seed": seed,
+        }
+        yield training_cell(
+            "timing",
+            VERSION,
+            f"{__name__}:measure_cell",
+            dataset=dataset.identity,
+            place=str(dataset.folder),
+            run=run,
+        )
 
 
 def count(request: Request) -> int:
@@ -137,25 +139,30 @@ def count(request: Request) -> int:
 def stages(request: Request, folder: Path) -> Stages[Findings]:
     """Measure one cell at a time, so that none disturbs another."""
     plan, datasets = PLANS[request.scale], open_datasets(request, folder)
-    cells = [each for name, dataset in datasets.items() for each in _cells(plan, request, name, dataset)]
+    cells = [(name, cell) for name, dataset in datasets.items() for cell in _cells(plan, request, dataset)]
     outcomes = yield Stage([cell for _, cell in cells], alone=True)
     rows = pl.DataFrame(
         [
-            {
-                **about,
-                "step_seconds": step,
-                "epoch_seconds": step * outcome.values["steps_per_epoch"],
-                "targets_per_step": outcome.values["targets_per_step"],
-                "peak_bytes": outcome.measured["peak_bytes"],
-            }
-            for (about, _), outcome in zip(cells, outcomes, strict=True)
+            _row(name, cell.settings["run"], outcome)
+            for (name, cell), outcome in zip(cells, outcomes, strict=True)
             if outcome is not None
-            for step in [float(np.median(outcome.measured["step_seconds"]))]
         ]
     )
     if rows.is_empty():
         raise DataError("no run of the timing study has ended well. Look into cells/*.failed.json.")
     return _describe(plan, rows)
+
+
+def _row(dataset: str, run: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    step = float(np.median(outcome.measured["step_seconds"]))
+    return {
+        "dataset": dataset,
+        **{name: run[name] for name in ("sharing", "num_negatives", "seed")},
+        "step_seconds": step,
+        "epoch_seconds": step * outcome.values["steps_per_epoch"],
+        "targets_per_step": outcome.values["targets_per_step"],
+        "peak_bytes": outcome.measured["peak_bytes"],
+    }
 
 
 def _describe(plan: TimingPlan, rows: pl.DataFrame) -> Findings:
@@ -166,18 +173,6 @@ def _describe(plan: TimingPlan, rows: pl.DataFrame) -> Findings:
         pl.col("step_seconds").mean(),
         pl.col("peak_bytes").max(),
     )
-    text = [
-        (
-            Text(row["dataset"]),
-            Text(SHARINGS[row["sharing"]]),
-            Text(str(row["num_negatives"])),
-            Text(spread(row["epoch_seconds"], row["deviation"], 3)),
-            Text(f"{1000 * row['step_seconds']:.2f}"),
-            Text(f"{row['peak_bytes'] / 2**20:,.0f}"),
-        )
-        for row in results.iter_rows(named=True)
-    ]
-    columns = ("dataset", "negatives", "k", "seconds an epoch", "ms a step", "peak MiB of the process")
     settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plan.settings.items())
     return Findings(
         title=f"Seconds an epoch against k at n = {plan.batch_size}",
@@ -188,7 +183,7 @@ def _describe(plan: TimingPlan, rows: pl.DataFrame) -> Findings:
             "was measured. Peak memory is that of a process which may have run other cells before.",
             "The paper reports growth faster than linear, and compares k <= n for that reason.",
         ],
-        tables={"timing": ("Mean over seeds", StudyTable(columns, text, results, num_words=2))},
+        tables={"timing": ("Mean over seeds", tabulate(results, _COLUMNS, num_words=2))},
         frames={"runs": rows},
         charts={
             "timing": (
@@ -202,32 +197,21 @@ def _describe(plan: TimingPlan, rows: pl.DataFrame) -> Findings:
 
 def _draw(rows: pl.DataFrame, batch_size: int) -> alt.TopLevelMixin:
     data = rows.with_columns(negatives=pl.col("sharing").replace(SHARINGS))
+    colours = dict(zip(SHARINGS.values(), [ORANGE, BLUE, GREEN], strict=True))
+    x = alt.X(
+        "num_negatives:Q",
+        title="negatives k",
+        scale=alt.Scale(type="log", base=2, nice=False),
+        axis=alt.Axis(values=data["num_negatives"].unique().sort().to_list()),
+    )
+    y = alt.Y("epoch_seconds:Q", title="seconds an epoch", scale=alt.Scale(type="log"))
+    base = pl.DataFrame({"num_negatives": [batch_size]})
+    rule = alt.Chart(base).mark_rule(color=BLACK, strokeWidth=1).encode(x="num_negatives:Q")
     panels = []
     for name in data["dataset"].unique(maintain_order=True):
-        lines = (
-            alt.Chart(data.filter(dataset=name))
-            .mark_line(point={"size": 20}, strokeWidth=1.5)
-            .encode(
-                x=alt.X(
-                    "num_negatives:Q",
-                    title="negatives k",
-                    scale=alt.Scale(type="log", base=2, nice=False),
-                    axis=alt.Axis(values=data["num_negatives"].unique().sort().to_list()),
-                ),
-                y=alt.Y("epoch_seconds:Q", title="seconds an epoch", scale=alt.Scale(type="log")),
-                color=alt.Color(
-                    "negatives:N",
-                    scale=alt.Scale(domain=list(SHARINGS.values()), range=[ORANGE, BLUE, GREEN]),
-                    title="negatives",
-                ),
-                detail="seed:N",
-            )
-        )
-        rule = (
-            alt.Chart(pl.DataFrame({"num_negatives": [batch_size]}))
-            .mark_rule(color=BLACK, strokeWidth=1)
-            .encode(x="num_negatives:Q")
-        )
+        lines = alt.Chart(data.filter(dataset=name)).mark_line(point={"size": 20}, strokeWidth=1.5)
+        colour = coloured("negatives", colours, title="negatives")
+        lines = lines.encode(x=x, y=y, color=colour, detail="seed:N")
         panels.append(alt.layer(rule, lines).properties(width=320, height=220, title=name))
     return arranged(alt.hconcat(*panels))
 

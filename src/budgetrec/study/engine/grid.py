@@ -9,15 +9,16 @@ so that a later list may depend on an earlier one.
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeGuard, TypeVar
 
 from budgetrec.errors import DataError
 from budgetrec.files import remove_partial, write_whole
 
 CELLS = "cells"
 RUNS = "runs"
+DIVERGED = "diverged"  # among the values of a cell: when, or how
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,11 @@ class Cell:
     places: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What decides its numbers."""
+        return {"study": self.study, "version": self.version, "settings": self.settings}
+
+    @property
     def key(self) -> str:
         """A name that depends on study, version and settings alone, in whatever order they were given.
 
@@ -42,22 +48,12 @@ class Cell:
         >>> cell.key
         '7c3dfb180e5d994a2b54'
         """
-        named = {"study": self.study, "version": self.version, "settings": self.settings}
-        text = json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(self.identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def to_json(self) -> str:
         """Return everything about the cell as text, for another process."""
-        return json.dumps(
-            {
-                "study": self.study,
-                "version": self.version,
-                "function": self.function,
-                "settings": self.settings,
-                "places": dict(self.places),
-            },
-            allow_nan=False,
-        )
+        return json.dumps(asdict(self), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -76,6 +72,11 @@ class Outcome:
     measured: dict[str, Any] = field(default_factory=dict)
 
 
+def went_well(outcome: Outcome | None) -> TypeGuard[Outcome]:
+    """Say whether a cell gave numbers: it did not fail, and its training did not diverge."""
+    return outcome is not None and DIVERGED not in outcome.values
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """Why a cell gave nothing: one sentence, and where in the code."""
@@ -84,12 +85,13 @@ class Failure:
     traceback: str = ""
 
 
+Results = Iterator[tuple[int, Outcome | Failure]]  # each with the place of its cell in a list
+
+
 class Engine(Protocol):
     """Runs cells somewhere; gives each one's place in the list with what came of it, in any order."""
 
-    def run(
-        self, cells: Sequence[Cell], folder: Path, *, alone: bool
-    ) -> Iterator[tuple[int, Outcome | Failure]]:
+    def run(self, cells: Sequence[Cell], folder: Path, *, alone: bool) -> Results:
         """Run all cells; `alone` means that no two at the same time, because they measure seconds."""
 
 
@@ -139,13 +141,12 @@ class Grid:
             ) from error
 
     def _keep(self, cell: Cell, result: Outcome | Failure) -> Outcome | None:
-        about = {"study": cell.study, "version": cell.version, "settings": cell.settings}
+        document = {**cell.identity, **asdict(result)}
         if isinstance(result, Failure):
             self.failures[cell.key] = result
-            document = {**about, "reason": result.reason, "traceback": result.traceback}
             _write_json(self._path(cell, "failed.json"), document)
             return None
-        _write_json(self._path(cell), {**about, "values": result.values, "measured": result.measured})
+        _write_json(self._path(cell), document)
         self._path(cell, "failed.json").unlink(missing_ok=True)
         return result
 

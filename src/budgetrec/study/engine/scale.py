@@ -1,6 +1,8 @@
 """How much of a study to run, and where; light to import, for the command line."""
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import TypeVar
 
 
 class Scale(StrEnum):
@@ -17,3 +19,18 @@ class EngineName(StrEnum):
     SERIAL = "serial"
     LOCAL = "local"
     RAY = "ray"
+
+
+Size = TypeVar("Size")
+
+
+def by_scale(make: Callable[..., Size], **sizes: tuple[object, object, object]) -> dict[Scale, Size]:
+    """Make something for each scale; every argument is given for smoke, small and paper.
+
+    >>> by_scale(dict, steps=(3, 30, 50))[Scale.SMALL]
+    {'steps': 30}
+    """
+    return {
+        scale: make(**{name: each[place] for name, each in sizes.items()})
+        for place, scale in enumerate(Scale)
+    }

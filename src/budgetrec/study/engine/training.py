@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,16 @@ from budgetrec.errors import DataError, NotFiniteError, TrainingError
 from budgetrec.runs.layout import LAST, MARKER
 from budgetrec.runs.run import Run
 from budgetrec.settings.sections import RunConfig
-from budgetrec.study.engine.grid import RUNS, Outcome
+from budgetrec.study.engine.grid import DIVERGED, RUNS, Cell, Outcome
 from budgetrec.training.loop import resume, train
 
-DIVERGED = "diverged"
+
+def training_cell(
+    study: str, version: int, function: str, *, dataset: str, place: str, run: Mapping[str, Any]
+) -> Cell:
+    """Describe a cell that trains on the dataset of this identity in `place`; its run is named by its key."""
+    cell = Cell(study=study, version=version, function=function, settings={"dataset": dataset, "run": run})
+    return replace(cell, places={"dataset": place, "run": cell.key})
 
 
 def train_run(settings: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Run | Outcome:

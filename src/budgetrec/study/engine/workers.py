@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from budgetrec.errors import ArgumentError, BudgetrecError, InterruptedRunError
-from budgetrec.study.engine.grid import Cell, Engine, Failure, Outcome
+from budgetrec.study.engine.grid import Cell, Engine, Failure, Outcome, Results
 from budgetrec.study.engine.scale import EngineName
 
 _GRACE_SECONDS = 30.0  # for a cell to save its checkpoint when the study is interrupted
@@ -36,7 +37,7 @@ def run_cell(cell: str, folder: str) -> str:
             outcome: Outcome = getattr(importlib.import_module(module), name)(
                 asked.settings, asked.places, Path(folder)
             )
-            return json.dumps({"values": outcome.values, "measured": outcome.measured}, allow_nan=False)
+            return json.dumps(asdict(outcome), allow_nan=False)
         except InterruptedRunError:
             raise KeyboardInterrupt from None
         except Exception as error:  # whatever it is, the other cells go on
@@ -63,9 +64,7 @@ def _one_thread() -> Iterator[None]:
 class Serial:
     """Runs cells one after another in this process."""
 
-    def run(
-        self, cells: Sequence[Cell], folder: Path, *, alone: bool
-    ) -> Iterator[tuple[int, Outcome | Failure]]:
+    def run(self, cells: Sequence[Cell], folder: Path, *, alone: bool) -> Results:
         """Run all cells in their order."""
         for place, cell in enumerate(cells):
             yield place, _read(run_cell(cell.to_json(), str(folder)))
@@ -74,9 +73,7 @@ class Serial:
 class Idle:
     """Runs nothing, for a look at what is done so far."""
 
-    def run(
-        self, cells: Sequence[Cell], folder: Path, *, alone: bool
-    ) -> Iterator[tuple[int, Outcome | Failure]]:
+    def run(self, cells: Sequence[Cell], folder: Path, *, alone: bool) -> Results:
         """Leave every cell as it is."""
         return iter(())
 
@@ -90,9 +87,7 @@ class Local:
         self.num_workers = num_workers
         self._idle: list[_Worker] = []
 
-    def run(
-        self, cells: Sequence[Cell], folder: Path, *, alone: bool
-    ) -> Iterator[tuple[int, Outcome | Failure]]:
+    def run(self, cells: Sequence[Cell], folder: Path, *, alone: bool) -> Results:
         """Run all cells, as many at once as there are workers."""
         waiting = deque(enumerate(cells))
         busy: dict[Connection, tuple[_Worker, int]] = {}
@@ -217,9 +212,7 @@ class RayCluster:
             raise ArgumentError(f"no Ray cluster at {address or 'this machine'}: {told}.") from error
         self._run = ray.remote(num_cpus=1, max_retries=0)(run_cell)
 
-    def run(
-        self, cells: Sequence[Cell], folder: Path, *, alone: bool
-    ) -> Iterator[tuple[int, Outcome | Failure]]:
+    def run(self, cells: Sequence[Cell], folder: Path, *, alone: bool) -> Results:
         """Hand all cells to the cluster, or one at a time."""
         waiting = deque(enumerate(cells))
         pending: dict[Any, int] = {}

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from budgetrec.evaluation.curves import common_horizons, summarise_curve
-from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.training import DIVERGED, train_run
+from budgetrec.study.engine.grid import DIVERGED, Cell, Outcome, Stage, Stages
+from budgetrec.study.engine.training import train_run, training_cell
 from budgetrec.study.field.contenders import Contender
 
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
@@ -102,16 +102,14 @@ def train_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: P
 def make_cell(field: Field, run: FieldRun) -> Cell:
     """Describe one run."""
     own = {"learning_rate": run.learning_rate, "seed": run.seed}
-    cell = Cell(
-        study="field",
-        version=VERSION,
-        function=f"{__name__}:train_cell",
-        settings={
-            "dataset": field.dataset,
-            "run": {**field.settings, **run.contender.allocation.settings, **own},
-        },
+    return training_cell(
+        "field",
+        VERSION,
+        f"{__name__}:train_cell",
+        dataset=field.dataset,
+        place=field.place,
+        run={**field.settings, **run.contender.allocation.settings, **own},
     )
-    return replace(cell, places={"dataset": field.place, "run": cell.key})
 
 
 def stages(field: Field) -> Stages[FieldRuns]:

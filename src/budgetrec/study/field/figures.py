@@ -1,12 +1,14 @@
 """The figure of a field: validation loss against seconds and examples."""
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import altair as alt
 import polars as pl
 
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PINK
+from budgetrec.study.engine.encodings import coloured
 
 _AXES = {"seconds": "training seconds", "examples": "sequences seen"}
 _COLOURS = [BLUE, ORANGE, GREEN, PINK, BLACK, GREY]
@@ -15,12 +17,7 @@ _COLOURS = [BLUE, ORANGE, GREEN, PINK, BLACK, GREY]
 def draw_field(curves: pl.DataFrame, horizons: Mapping[str, Mapping[str, float]]) -> alt.TopLevelMixin:
     """Draw one row per dataset; dashed is the common horizon."""
     names = curves["allocation"].unique(maintain_order=True).to_list()
-    colour = alt.Color(
-        "allocation:N",
-        sort=names,
-        scale=alt.Scale(domain=names, range=[_COLOURS[i % len(_COLOURS)] for i in range(len(names))]),
-        title=None,
-    )
+    colour = coloured("allocation", dict(zip(names, cycle(_COLOURS), strict=False)), in_order=True)
     panels = [
         _panel(curves.filter(dataset=name, axis=axis), f"{name}: {title}", colour, reached[axis], axis)
         for name, reached in horizons.items()

@@ -14,10 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from budgetrec.display.tables import StudyTable, Text, spread
+from budgetrec.display.tables import StudyTable
 from budgetrec.errors import DataError
 from budgetrec.evaluation.curves import AXES, common_horizons, mean_loss, summarise_curve
 from budgetrec.study.engine.frame import Findings
+from budgetrec.study.engine.tabulating import BEST, Column, known, tabulate, with_spread
 from budgetrec.study.field.contenders import PLANNED, Contender
 from budgetrec.study.field.design import LEARNING_RATES, SEEDS, FieldRun, FieldRuns
 from budgetrec.study.field.figures import draw_field
@@ -130,7 +131,8 @@ def _short_of_steps(field: FieldRuns, horizons: Mapping[str, float]) -> list[str
 
 def _run_row(field: FieldRuns, run: FieldRun, horizons: Mapping[str, float]) -> Row:
     num_negatives, sharing = run.contender.drawn
-    row: Row = {
+    last: Row = {} if run.metrics is None else run.metrics.row(-1, named=True)
+    return {
         "dataset": field.name,
         "allocation": run.contender.name,
         "batch_size": run.contender.allocation.batch_size,
@@ -138,17 +140,22 @@ def _run_row(field: FieldRuns, run: FieldRun, horizons: Mapping[str, float]) -> 
         "sharing": sharing,
         "learning_rate": run.learning_rate,
         "seed": run.seed,
+        "steps": last.get("step"),
+        **{name: last.get(name) for name in ("examples", "seconds", "peak_bytes")},
+        "evaluations": 0 if run.metrics is None else len(run.metrics),
+        **_measures(run, last, horizons),
+        "failure": run.failure,
     }
-    last: Row = {} if run.metrics is None else run.metrics.row(-1, named=True)
-    row |= {f"{name}s" if name == "step" else name: last.get(name) for name in ("step", "examples")}
-    row |= {name: last.get(name) for name in ("seconds", "peak_bytes")}
-    row |= {"evaluations": 0 if run.metrics is None else len(run.metrics)}
+
+
+def _measures(run: FieldRun, last: Row, horizons: Mapping[str, float]) -> Row:
+    """Return what a run is measured by: nothing if it failed, no means if it ends before a horizon."""
     if run.failure is not None or run.metrics is None:
-        return row | dict.fromkeys(TITLES) | {"failure": run.failure}
+        return dict.fromkeys(TITLES)
     reached = all(last[AXES[axis]] >= horizons[axis] for axis in AXES)
     own = summarise_curve(run.metrics, horizons if reached else None)
     found = {**last, **own, **({} if reached else {name: None for name in own if name.startswith("mean_")})}
-    return row | {measure: found[measure] for measure in TITLES} | {"failure": None}
+    return {measure: found[measure] for measure in TITLES}
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -278,49 +285,55 @@ def _summary_table(summary: pl.DataFrame) -> StudyTable:
         plans = group.filter(pl.col("allocation").str.starts_with(PLANNED))["predicted_score"]
         best = {measure: (sign * group[measure]).min() for measure, sign in JUDGED.items()}
         for row in group.iter_rows(named=True):
-            k = row["num_negatives"]
-            words = [row["dataset"], row["allocation"], row["sharing"], f"{row['batch_size']:,}"]
-            words += ["all" if k is None else f"{k:,}", f"{row['learning_rate']:g}", str(row["seeds"])]
-            words += [f"{row[name]:,.0f}" for name in ("steps", "examples")]
-            words += [f"{1000 * row[name]:,.1f}" for name in ("step_seconds", "predicted_step_seconds")]
-            measures = [
-                Text(
-                    spread(row[name], row[f"{name}_error"], 0 if name == "aul_steps" else 4),
-                    name in JUDGED and JUDGED[name] * row[name] == best[name],
-                )
-                for name in TITLES
-            ]
-            ends = [f"{row['predicted_score'] / plans[0]:,.2f}" if len(plans) else "?"]
-            ends += [str(row[name]) for name in ("predicted_rank", *(f"rank_{each}" for each in JUDGED))]
-            rows.append((*map(Text, words), *measures, *map(Text, ends)))
-    columns = ["dataset", "allocation", "negatives", "n", "k", "learning rate", "seeds", "steps", "sequences"]
-    columns += ["ms per step", "predicted", *TITLES.values(), "score", "rank by score"]
-    columns += [f"by {TITLES[measure]}" for measure in JUDGED]
-    return StudyTable(tuple(columns), rows, summary, num_words=3)
+            first = {measure for measure, sign in JUDGED.items() if sign * row[measure] == best[measure]}
+            relative = row["predicted_score"] / plans[0] if len(plans) else None
+            rows.append({**row, BEST: first, "relative_score": relative})
+    columns: dict[str, Column] = {
+        "dataset": "{dataset}",
+        "allocation": "{allocation}",
+        "negatives": "{sharing}",
+        "n": "{batch_size:,}",
+        "k": known("{num_negatives:,}", "num_negatives", "all"),
+        "learning rate": "{learning_rate:g}",
+        "seeds": "{seeds}",
+        "steps": "{steps:,.0f}",
+        "sequences": "{examples:,.0f}",
+        "ms per step": lambda row: f"{1000 * row['step_seconds']:,.1f}",
+        "predicted": lambda row: f"{1000 * row['predicted_step_seconds']:,.1f}",
+        **{
+            title: with_spread(name, 0 if name == "aul_steps" else 4, "error")
+            for name, title in TITLES.items()
+        },
+        "score": known("{relative_score:,.2f}", "relative_score", "?"),
+        "rank by score": "{predicted_rank}",
+        **{f"by {TITLES[measure]}": f"{{rank_{measure}}}" for measure in JUDGED},
+    }
+    return tabulate(summary, columns, num_words=3, rows=rows)
 
 
 def _verdict_table(judged: Sequence[Row], fields: Sequence[FieldRuns]) -> StudyTable:
     incomplete = {each.name for each in fields if not all(run.done for run in each.runs)}
-    rows = []
-    for row in judged:
-        error, order = row["standard_error"], row["spearman"]
-        words = [row["dataset"] + (", so far" if row["dataset"] in incomplete else "")]
-        words += [TITLES[row["measure"]], row["best"], row["verdict"]]
-        words.append("?" if row["behind"] is None else f"{abs(row['behind']):.4f}")
-        words.append("?" if error is None else f"{error:.4f}")
-        words.append("?" if order is None else f"{order:.2f} of {row['allocations']}")
-        rows.append(tuple(map(Text, words)))
-    columns = ("dataset", "measure", "best", "the plan", "behind by", "standard error")
-    frame = pl.DataFrame(judged, infer_schema_length=None)
-    return StudyTable((*columns, "Spearman with the score"), rows, frame, num_words=4)
+    columns: dict[str, Column] = {
+        "dataset": lambda row: row["dataset"] + (", so far" if row["dataset"] in incomplete else ""),
+        "measure": lambda row: TITLES[row["measure"]],
+        "best": "{best}",
+        "the plan": "{verdict}",
+        "behind by": lambda row: "?" if row["behind"] is None else f"{abs(row['behind']):.4f}",
+        "standard error": known("{standard_error:.4f}", "standard_error", "?"),
+        "Spearman with the score": known("{spearman:.2f} of {allocations}", "spearman", "?"),
+    }
+    return tabulate(pl.DataFrame(judged, infer_schema_length=None), columns, num_words=4)
 
 
 def _pair_table(pairs: Sequence[Row]) -> StudyTable:
-    rows = []
-    for row in pairs:
-        losses = {each: spread(row[f"{each}_loss"], row[f"{each}_loss_error"], 4) for each in ("own", "plan")}
-        ahead = row["plan_loss"] <= row["own_loss"]
-        words = (row["dataset"], row["allocation"], f"{row['examples']:,.0f}")
-        rows.append((*map(Text, words), Text(losses["own"], not ahead), Text(losses["plan"], ahead)))
-    columns = ("dataset", "allocation", "sequences", "its mean loss", "the plan's")
-    return StudyTable(columns, rows, pl.DataFrame(pairs, infer_schema_length=None), num_words=2)
+    columns: dict[str, Column] = {
+        "dataset": "{dataset}",
+        "allocation": "{allocation}",
+        "sequences": "{examples:,.0f}",
+        "its mean loss": with_spread("own_loss", 4, "error"),
+        "the plan's": with_spread("plan_loss", 4, "error"),
+    }
+    rows = [
+        {**row, BEST: {"plan_loss" if row["plan_loss"] <= row["own_loss"] else "own_loss"}} for row in pairs
+    ]
+    return tabulate(pl.DataFrame(pairs, infer_schema_length=None), columns, num_words=2, rows=rows)

@@ -13,7 +13,7 @@ from budgetrec.errors import NotFiniteError
 from budgetrec.objectives.sampled_softmax import sampled_softmax
 from budgetrec.optimizers import make_optimizers
 from budgetrec.samplers import Uniform
-from budgetrec.study.engine.grid import Outcome
+from budgetrec.study.engine.grid import DIVERGED, Outcome
 from budgetrec.study.synthetic.world import SyntheticWorld, WorldSettings, measure_world, open_world
 from budgetrec.theory.convergence import steps_to_gain
 from budgetrec.theory.noise import predict_noise
@@ -58,14 +58,14 @@ def train_cell(settings: Mapping[str, Any], places: Mapping[str, str], folder: P
                 sparse_grad=sparse,
             ).backward()  # type: ignore[no-untyped-call]
         except NotFiniteError:
-            return Outcome(values={"diverged": step})
+            return Outcome(values={DIVERGED: step})
         optimizer.step()
         spent += time.perf_counter() - begin
         if step == at[len(losses)]:
             try:
                 loss = world.validation_loss(table.detach())
             except NotFiniteError:
-                return Outcome(values={"diverged": step})
+                return Outcome(values={DIVERGED: step})
             losses.append(loss)
             seconds.append(spent)
     return Outcome(values={"steps": at, "val_loss": losses}, measured={"seconds": seconds})

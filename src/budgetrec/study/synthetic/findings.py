@@ -5,33 +5,60 @@ from typing import TYPE_CHECKING
 import polars as pl
 from scipy import stats
 
-from budgetrec.display.tables import StudyTable, Text, best_of, spread
-from budgetrec.errors import DataError
+from budgetrec.display.tables import StudyTable
 from budgetrec.study.engine.frame import Findings, Request
 from budgetrec.study.engine.grid import Outcome
 from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.tabulating import (
+    Column,
+    average_seeds,
+    rows_with_best,
+    tabulate,
+    with_spread,
+)
 from budgetrec.study.synthetic.cells import PLACES
-from budgetrec.study.synthetic.figures import draw_averages, draw_curves, draw_noise
+from budgetrec.study.synthetic.figures import AXES, draw_averages, draw_curves, draw_noise
 from budgetrec.theory.paper.published import BUDGETS
 
 if TYPE_CHECKING:
     from budgetrec.study.synthetic.study import SyntheticPlan
 
 _CONFIGURATION = ["axis", "budget", "optimizer", "loss", "sharing", "batch_size", "num_negatives"]
-_WORDS = {"steps": "iterations", "examples": "examples", "logits": "logits"}
 _GROUP = _CONFIGURATION[:5]
-_SHOWN_THEORY = {"noise_at_start": "noise, start", "noise_at_truth": "noise, truth"}
+_ALLOCATION = ["batch_size", "num_negatives", "sharing"]
+_OF_GROUP = {
+    "over": "{axis}",
+    "B": "{budget}",
+    "optimizer": "{optimizer}",
+    "loss": "{loss}",
+    "negatives": "{sharing}",
+}
+_OF_BEST: dict[str, Column] = {
+    **_OF_GROUP,
+    "best (n, k)": "({best_n}, {best_k})",
+    "its loss": "{mean_loss:.3f}",
+    "of the largest n": "{largest_n_loss:.3f}",
+    "falls with n/k throughout": lambda row: "yes" if row["falls_with_n"] else "no",
+}
+_OF_ALL: dict[str, Column] = {
+    **_OF_GROUP,
+    "n": "{batch_size}",
+    "k": "{num_negatives}",
+    "mean loss": with_spread("mean_loss", 3),
+    "AUL": with_spread("aul_steps", 0),
+    "last loss": "{final_loss:.3f}",
+    "rate": lambda row: f"{row['learning_rate']:.3g}{' (end of the ladder)' if row['rate_at_end'] else ''}",
+}
+_OF_THEORY = {"noise, start": "{noise_at_start:.3g}", "noise, truth": "{noise_at_truth:.3g}"}
 
 
 def describe(
     plan: "SyntheticPlan", request: Request, rows: pl.DataFrame, curves: pl.DataFrame, facts: Outcome | None
 ) -> Findings:
     """Make tables, figures and the words of the page."""
-    if rows.is_empty():
-        raise DataError("no run of the study has ended well. Look into cells/*.failed.json.")
     results = _results(rows, facts)
     oracle = None if facts is None else facts.values["oracle_loss"]
-    averaged = curves.group_by([*_CONFIGURATION[1:], "steps", "examples", "logits"], maintain_order=True).agg(
+    averaged = curves.group_by([*_CONFIGURATION[1:], *AXES], maintain_order=True).agg(
         pl.col("val_loss").mean()
     )
     charts = {
@@ -45,14 +72,14 @@ def describe(
     for optimizer in results["optimizer"].unique(maintain_order=True):
         for loss in results["loss"].unique(maintain_order=True):
             part = averaged.filter(optimizer=optimizer, loss=loss)
-            for axis in ("steps", "examples", "logits") if loss == "corrected" else ("steps",):
+            for axis in AXES if loss == "corrected" else ("steps",):
                 charts[f"curves-{axis}-{optimizer}-{loss}"] = (
-                    f"Validation loss against {_WORDS[axis]}: {optimizer}, {loss}.",
+                    f"Validation loss against {AXES[axis]}: {optimizer}, {loss}.",
                     draw_curves(part, axis, oracle),
                 )
     tables = {
         "best": ("The best allocation of each budget", _best(results)),
-        "results": ("Every configuration", _all(results)),
+        "results": ("Every configuration", _all(results, with_theory=facts is not None)),
     }
     if facts is not None:
         theory = pl.DataFrame(facts.values["theory"]).with_columns(
@@ -79,24 +106,17 @@ def describe(
 
 def _results(rows: pl.DataFrame, facts: Outcome | None) -> pl.DataFrame:
     rows = rows.sort(pl.col("axis") != "steps", "budget", maintain_order=True)
-    results = rows.group_by(_CONFIGURATION, maintain_order=True).agg(
-        pl.col("learning_rate", "rate_at_end").first(),
-        pl.len().alias("seeds"),
-        *(
-            expression
-            for name in ("mean_loss", "aul_steps", "final_loss")
-            for expression in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
-        ),
-    )
+    results = average_seeds(rows, _CONFIGURATION, ("mean_loss", "aul_steps", "final_loss"))
     if facts is None:
         return results
     theory = pl.DataFrame(facts.values["theory"])
-    names = ["batch_size", "num_negatives", "sharing"]
     for place in PLACES:
         here = theory.filter(at=place).select(
-            *names, pl.col("noise").alias(f"noise_at_{place}"), pl.col("steps").alias(f"steps_at_{place}")
+            *_ALLOCATION,
+            pl.col("noise").alias(f"noise_at_{place}"),
+            pl.col("steps").alias(f"steps_at_{place}"),
         )
-        results = results.join(here, on=names, how="left", maintain_order="left")
+        results = results.join(here, on=_ALLOCATION, how="left", maintain_order="left")
     return results
 
 
@@ -117,18 +137,7 @@ def _best(results: pl.DataFrame) -> StudyTable:
             for best in [group.sort("mean_loss").head(1)]
         ]
     )
-    rows = [
-        (
-            *(Text(str(row[name])) for name in _GROUP),
-            Text(f"({row['best_n']}, {row['best_k']})"),
-            Text(f"{row['mean_loss']:.3f}"),
-            Text(f"{row['largest_n_loss']:.3f}"),
-            Text("yes" if row["falls_with_n"] else "no"),
-        )
-        for row in frame.iter_rows(named=True)
-    ]
-    columns = ("over", "B", "optimizer", "loss", "negatives", "best (n, k)", "its loss", "of the largest n")
-    return StudyTable((*columns, "falls with n/k throughout"), rows, frame, num_words=5)
+    return tabulate(frame, _OF_BEST, num_words=5)
 
 
 def _law(results: pl.DataFrame) -> StudyTable:
@@ -144,52 +153,15 @@ def _law(results: pl.DataFrame) -> StudyTable:
                 for name in predictions
             }
             rows.append({"budget": key[0], "optimizer": key[1], "allocations": len(group), **ranks})
-    text = [
-        (
-            *(Text(str(row[name])) for name in ("budget", "optimizer", "allocations")),
-            *(Text(f"{row[name]:.2f}") for name in predictions),
-        )
-        for row in rows
-    ]
-    titles = [name.replace("noise_at_", "noise, ").replace("steps_at_", "steps, ") for name in predictions]
-    columns = ("B", "optimizer", "allocations", *titles)
-    return StudyTable(columns, text, pl.DataFrame(rows), num_words=2)
+    columns = {"B": "{budget}", "optimizer": "{optimizer}", "allocations": "{allocations}"}
+    columns |= {name.replace("_at_", ", "): f"{{{name}:.2f}}" for name in predictions}
+    return tabulate(pl.DataFrame(rows), columns, num_words=2)
 
 
-def _all(results: pl.DataFrame) -> StudyTable:
-    rows = []
-    for _, group in results.group_by(_GROUP, maintain_order=True):
-        best = best_of(group["mean_loss"].to_list(), largest=False)
-        for place, row in enumerate(group.iter_rows(named=True)):
-            rate = f"{row['learning_rate']:.3g}{' (end of the ladder)' if row['rate_at_end'] else ''}"
-            laws = [f"{row[name]:.3g}" for name in _SHOWN_THEORY if name in row]
-            rows.append(
-                (
-                    *(Text(str(row[name])) for name in _GROUP),
-                    Text(str(row["batch_size"])),
-                    Text(str(row["num_negatives"])),
-                    Text(spread(row["mean_loss"], row["mean_loss_deviation"], 3), place == best),
-                    Text(spread(row["aul_steps"], row["aul_steps_deviation"], 0)),
-                    Text(f"{row['final_loss']:.3f}"),
-                    Text(rate),
-                    *(Text(law) for law in laws),
-                )
-            )
-    columns = [
-        "over",
-        "B",
-        "optimizer",
-        "loss",
-        "negatives",
-        "n",
-        "k",
-        "mean loss",
-        "AUL",
-        "last loss",
-        "rate",
-    ]
-    columns += [title for name, title in _SHOWN_THEORY.items() if name in results.columns]
-    return StudyTable(tuple(columns), rows, results, num_words=5)
+def _all(results: pl.DataFrame, *, with_theory: bool) -> StudyTable:
+    columns = _OF_ALL | (_OF_THEORY if with_theory else {})
+    rows = rows_with_best(results, _GROUP, {"mean_loss": False})
+    return tabulate(results, columns, num_words=5, rows=rows)
 
 
 def _text(plan: "SyntheticPlan", request: Request, results: pl.DataFrame, oracle: float | None) -> list[str]:

@@ -7,7 +7,7 @@ examples per step continue until they have seen as many examples as every other 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from budgetrec.errors import DataError
 from budgetrec.evaluation.curves import area, mean_loss
 from budgetrec.study.engine.frame import Findings, Request, Study
-from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages, went_well
+from budgetrec.study.engine.scale import by_scale
 from budgetrec.study.synthetic.cells import PER_TARGET, SHARED
 from budgetrec.study.synthetic.findings import describe
-from budgetrec.study.synthetic.world import WorldSettings
+from budgetrec.study.synthetic.world import WorldSettings, WorldSizes
 from budgetrec.theory.paper.published import OPTIMIZERS
 
 VERSION = 1  # of runs
@@ -30,20 +31,15 @@ CORRECTIONS = {"vanilla": "none", "corrected": "theorem"}
 AXES = ("steps", "examples")
 _CELLS = "budgetrec.study.synthetic.cells"
 # The ladder of learning rates: for gradient descent in multiples of n, since a row's gradient falls as 1 / n.
-RATES = {"sgd": (2.0**-6, 2.0**-4, 2.0**-2), "adam": (2.5e-3, 1e-2, 4e-2)}
+_RATES = {"sgd": (2.0**-6, 2.0**-4, 2.0**-2), "adam": (2.5e-3, 1e-2, 4e-2)}
 _RATE_FACTOR = 4.0
 _FEWEST_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticPlan:
+class SyntheticPlan(WorldSizes):
     """The size of the study; `steps` are those of each budget B, `stride` the ratio of one n to the next."""
 
-    num_examples: int
-    num_validation: int
-    num_items: int
-    dim: int
-    logit_scale: float
     steps: Mapping[int, int]
     horizon_examples: int
     stride: int
@@ -51,7 +47,7 @@ class SyntheticPlan:
     num_evaluations: int
     most_extensions: int
     num_probe_targets: int
-    rates: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: RATES)
+    rates: Mapping[str, tuple[float, ...]]
 
     def pairs(self, budget: int) -> list[tuple[int, int]]:
         """List (n, k) from high batch to high sample, as far as there are k classes."""
@@ -62,55 +58,31 @@ class SyntheticPlan:
 
     def world(self, seed: int) -> WorldSettings:
         """Return the sizes of the world."""
-        names = ("num_examples", "num_validation", "num_items", "dim", "logit_scale")
-        return WorldSettings(**{name: getattr(self, name) for name in names}, seed=seed)
+        return WorldSettings(
+            **{each.name: getattr(self, each.name) for each in fields(WorldSizes)}, seed=seed
+        )
 
 
-PLANS = {
-    Scale.SMOKE: SyntheticPlan(
-        num_examples=400,
-        num_validation=100,
-        num_items=200,
-        dim=8,
-        logit_scale=2.5,
-        steps={2**4: 16, 2**6: 12},
-        horizon_examples=24,
-        stride=8,
-        num_seeds=2,
-        num_evaluations=4,
-        most_extensions=1,
-        num_probe_targets=200,
-        rates={"sgd": (2.0**-4,), "adam": (1e-2, 4e-2)},
+PLANS = by_scale(
+    SyntheticPlan,
+    num_examples=(400, 10_000, 100_000),
+    num_validation=(100, 500, 2_000),
+    num_items=(200, 5_000, 50_000),
+    dim=(8, 16, 16),
+    logit_scale=(2.5, 3.0, 3.0),
+    steps=(
+        {2**4: 16, 2**6: 12},
+        {2**4: 4_000, 2**6: 4_000, 2**10: 1_600, 2**14: 600},
+        {2**4: 65_536, 2**6: 32_768, 2**10: 8_192, 2**14: 2_048},
     ),
-    Scale.SMALL: SyntheticPlan(
-        num_examples=10_000,
-        num_validation=500,
-        num_items=5_000,
-        dim=16,
-        logit_scale=3.0,
-        steps={2**4: 4_000, 2**6: 4_000, 2**10: 1_600, 2**14: 600},
-        horizon_examples=8_192,
-        stride=4,
-        num_seeds=3,
-        num_evaluations=16,
-        most_extensions=2,
-        num_probe_targets=1_000,
-    ),
-    Scale.PAPER: SyntheticPlan(
-        num_examples=100_000,
-        num_validation=2_000,
-        num_items=50_000,
-        dim=16,
-        logit_scale=3.0,
-        steps={2**4: 65_536, 2**6: 32_768, 2**10: 8_192, 2**14: 2_048},
-        horizon_examples=65_536,
-        stride=2,
-        num_seeds=5,
-        num_evaluations=32,
-        most_extensions=3,
-        num_probe_targets=2_000,
-    ),
-}
+    horizon_examples=(24, 8_192, 65_536),
+    stride=(8, 4, 2),
+    num_seeds=(2, 3, 5),
+    num_evaluations=(4, 16, 32),
+    most_extensions=(1, 2, 3),
+    num_probe_targets=(200, 1_000, 2_000),
+    rates=({"sgd": (2.0**-4,), "adam": (1e-2, 4e-2)}, _RATES, _RATES),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +155,7 @@ def average(
     plan: SyntheticPlan, configuration: Configuration, outcome: Outcome | None, axis: str
 ) -> float | None:
     """Return the mean loss of a run up to its horizon; None for a run that failed or diverged."""
-    if outcome is None or "diverged" in outcome.values or axis not in axes(plan, configuration):
+    if not went_well(outcome):
         return None
     steps, losses = (np.asarray(outcome.values[name], np.float64) for name in ("steps", "val_loss"))
     return mean_loss(steps, losses, horizon(plan, configuration, axis))
@@ -242,7 +214,6 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     )
     (facts,) = yield Stage([world])
     ladders = [_Rates(each, axes(plan, each), plan.rates[each.optimizer]) for each in everything]
-    found: dict[str, Outcome | None] = {}
     for _ in range(1 + plan.most_extensions):
         tried = [(ladder, rate) for ladder in ladders for rate in ladder.next]
         cells = [
@@ -250,64 +221,61 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
             for ladder, rate in tried
         ]
         outcomes = yield Stage(cells)
-        for (ladder, rate), cell, outcome in zip(tried, cells, outcomes, strict=True):
-            found[cell.key] = outcome
-            ladder.losses[rate] = {axis: average(plan, ladder.configuration, outcome, axis) for axis in AXES}
+        for (ladder, rate), outcome in zip(tried, outcomes, strict=True):
+            ladder.losses[rate] = {
+                axis: average(plan, ladder.configuration, outcome, axis) for axis in ladder.axes
+            }
         for ladder in ladders:
             ladder.extend()
     chosen = list(_chosen(plan, ladders, request.seed))
-    cells = [each[-1] for each in chosen]
-    found |= dict(zip([cell.key for cell in cells], (yield Stage(cells)), strict=True))
-    rows = [row for each in chosen for row in _row(plan, each, found)]
-    curves = _curves(plan, chosen, found)
-    return describe(plan, request, pl.DataFrame(rows), curves, facts)
+    outcomes = yield Stage([cell for *_, cell in chosen])
+    runs = [(*each, outcome) for each, outcome in zip(chosen, outcomes, strict=True) if went_well(outcome)]
+    if not runs:
+        raise DataError("no run of the study has ended well. Look into cells/*.failed.json.")
+    rows = pl.DataFrame([_row(plan, run) for run in runs])
+    return describe(plan, request, rows, _curves(plan, runs), facts)
 
 
-_Chosen = tuple[_Rates, str, float, int, Cell]
+_Run = tuple[_Rates, str, int, Cell, Outcome]
 
 
-def _chosen(plan: SyntheticPlan, ladders: Sequence[_Rates], first: int) -> Iterator[_Chosen]:
-    """List ladder, axis, rate, seed and cell of every run that the results are made of."""
+def _chosen(
+    plan: SyntheticPlan, ladders: Sequence[_Rates], first: int
+) -> Iterator[tuple[_Rates, str, int, Cell]]:
+    """List ladder, axis, seed and cell of every run that the results are made of."""
     for ladder, axis in ((each, axis) for each in ladders for axis in each.axes):
         rate = ladder.best(axis)
         if rate is None:
             continue
         for seed in range(first, first + plan.num_seeds):
             cell = make_cell(plan, ladder.configuration, rate=rate, world_seed=first, seed=seed)
-            yield ladder, axis, rate, seed, cell
+            yield ladder, axis, seed, cell
 
 
-def _row(
-    plan: SyntheticPlan, chosen: _Chosen, found: Mapping[str, Outcome | None]
-) -> Iterator[dict[str, Any]]:
-    ladder, axis, _, seed, cell = chosen
-    configuration, outcome = ladder.configuration, found[cell.key]
-    loss = average(plan, configuration, outcome, axis)
-    if loss is None or outcome is None:
-        return
+def _row(plan: SyntheticPlan, run: _Run) -> dict[str, Any]:
+    ladder, axis, seed, cell, outcome = run
+    configuration = ladder.configuration
     steps = np.asarray(outcome.values["steps"], np.float64)
     inside = steps <= plan.steps[configuration.budget]
     losses = np.asarray(outcome.values["val_loss"], np.float64)
-    yield {
+    return {
         **asdict(configuration),
         "axis": axis,
         "learning_rate": cell.settings["learning_rate"],
         "rate_at_end": ladder.at_end(axis),
         "seed": seed,
-        "mean_loss": loss,
+        "mean_loss": average(plan, configuration, outcome, axis),
         "aul_steps": area(steps[inside], losses[inside]),
         "final_loss": float(np.interp(horizon(plan, configuration, axis), steps, losses)),
     }
 
 
-def _curves(
-    plan: SyntheticPlan, chosen: Sequence[_Chosen], found: Mapping[str, Outcome | None]
-) -> pl.DataFrame:
+def _curves(plan: SyntheticPlan, runs: Sequence[_Run]) -> pl.DataFrame:
     """Return loss against steps, examples and logits for the rates chosen by steps, a row per measurement."""
     frames = []
-    for ladder, axis, _, seed, cell in chosen:
-        outcome, configuration = found[cell.key], ladder.configuration
-        if axis != "steps" or outcome is None or "diverged" in outcome.values:
+    for ladder, axis, seed, _, outcome in runs:
+        configuration = ladder.configuration
+        if axis != "steps":
             continue
         settings = {name: pl.lit(value) for name, value in asdict(configuration).items()}
         frames.append(

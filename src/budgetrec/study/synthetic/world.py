@@ -29,14 +29,20 @@ _BLOCK_NUMBERS = 1 << 20  # of logits at a time: 4 MiB, which stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldSettings:
-    """Sizes of a world and the seed that it is drawn with."""
+class WorldSizes:
+    """Sizes of a world."""
 
     num_examples: int
     num_validation: int
     num_items: int
     dim: int
     logit_scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSettings(WorldSizes):
+    """Sizes of a world and the seed that it is drawn with."""
+
     seed: int
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from budgetrec.display.tables import StudyTable, Text
 from budgetrec.study.engine.paired import compare_pairs
+from budgetrec.study.engine.tabulating import Column, known, tabulate
 
 SHARINGS = {"batch": "shared", "sequence": "per sequence"}
 _SETTINGS = ("optimizer", "loss", "sharing")
@@ -45,29 +46,26 @@ def compare(
     )
     if not found:
         return None
-    text = [
-        (
-            Text(row["dataset"]),
-            Text(row["optimizer"]),
-            Text(_ALL if row[other] is None else SHARINGS.get(row[other], row[other])),
-            Text("" if row["batch_size"] is None else f"({row['batch_size']}, {row['num_negatives']})"),
-            Text(metrics[row["metric"]]),
-            Text(f"{row['first']:.4f}"),
-            Text(f"{row['second']:.4f}"),
-            Text(f"{row['difference']:+.4f}"),
-            Text(f"{row['low']:+.4f} to {row['high']:+.4f}"),
-            Text("" if row["effect"] is None else f"{row['effect']:+.1f}"),
-            Text(f"{row['p_value']:.2g}"),
-            Text(f"{row['p_adjusted']:.2g}", row["p_adjusted"] < 0.05),
-        )
-        for row in found
-    ]
-    columns = (
-        *("dataset", "optimizer", "negatives" if other == "sharing" else other, "(n, k)", "metric"),
-        *(SHARINGS.get(value, value) for value in (first, second)),
-        *("difference", "95% interval", "effect d_z", "p", "p, Holm"),
-    )
-    return StudyTable(columns, text, pl.DataFrame(found, infer_schema_length=None), num_words=5)
+    columns: dict[str, Column] = {
+        "dataset": "{dataset}",
+        "optimizer": "{optimizer}",
+        "negatives" if other == "sharing" else other: lambda row: _words(row[other]),
+        "(n, k)": known("({batch_size}, {num_negatives})", "batch_size"),
+        "metric": lambda row: metrics[row["metric"]],
+        _words(first): "{first:.4f}",
+        _words(second): "{second:.4f}",
+        "difference": "{difference:+.4f}",
+        "95% interval": "{low:+.4f} to {high:+.4f}",
+        "effect d_z": known("{effect:+.1f}", "effect"),
+        "p": "{p_value:.2g}",
+        "p, Holm": lambda row: Text(f"{row['p_adjusted']:.2g}", row["p_adjusted"] < 0.05),
+    }
+    return tabulate(pl.DataFrame(found, infer_schema_length=None), columns, num_words=5)
+
+
+def _words(value: str | None) -> str:
+    """Name a value of a setting, or say that it is an average over all."""
+    return _ALL if value is None else SHARINGS.get(value, value)
 
 
 def tell(tested: pl.DataFrame, *, second: str, metrics: Mapping[str, tuple[str, bool]]) -> str:

@@ -5,6 +5,8 @@ import polars as pl
 
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLUE, GREEN, GREY, ORANGE, PINK
+from budgetrec.study.engine.encodings import coloured, dashed
+from budgetrec.study.table.comparisons import SHARINGS
 
 _AXES = {"step": "batches", "examples": "examples", "seconds": "training seconds"}
 _MEASURES = {"val_loss": "validation loss", "ndcg": "validation NDCG@10"}
@@ -14,21 +16,12 @@ def draw_curves(curves: pl.DataFrame) -> alt.TopLevelMixin:
     """Draw one row per measure and one column per axis; colour is (n, k), dashes one set per sequence."""
     frame = curves.rename({"ndcg@10": "ndcg"}).with_columns(
         allocation=pl.format("({}, {})", "batch_size", "num_negatives"),
-        negatives=pl.col("sharing").replace({"batch": "shared", "sequence": "per sequence"}),
+        negatives=pl.col("sharing").replace(SHARINGS),
     )
     names = frame["allocation"].unique(maintain_order=True).to_list()
-    colour = alt.Color(
-        "allocation:N",
-        sort=names,
-        scale=alt.Scale(domain=names, range=[ORANGE, GREEN, BLUE, GREY, PINK][: len(names)]),
-        title="(n, k)",
-    )
-    dash = alt.StrokeDash(
-        "negatives:N",
-        scale=alt.Scale(domain=["shared", "per sequence"], range=[[1, 0], [4, 3]]),
-        title="negatives",
-        legend=alt.Legend(symbolType="stroke"),
-    )
+    colours = dict(zip(names, [ORANGE, GREEN, BLUE, GREY, PINK], strict=False))
+    colour = coloured("allocation", colours, title="(n, k)", in_order=True)
+    dash = dashed("negatives", *SHARINGS.values())
     panels = [
         alt.Chart(frame)
         .mark_line(strokeWidth=1.8)

@@ -1,14 +1,22 @@
 """What the main table says: our numbers beside the printed ones, and what is best by each measure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from budgetrec.data.store import Dataset
-from budgetrec.display.tables import StudyTable, Text, best_of, spread
+from budgetrec.display.tables import StudyTable
 from budgetrec.study.engine.frame import Findings, Request
 from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.tabulating import (
+    Column,
+    average_seeds,
+    rows_with_best,
+    tabulate,
+    with_spread,
+)
 from budgetrec.study.table.comparisons import SHARINGS, compare, tell
 from budgetrec.study.table.figures import draw_curves
 from budgetrec.study.table.firsts import find_firsts, firsts_table, tell_firsts
@@ -29,8 +37,38 @@ _NUMBERS = {
     "mean_loss_over_seconds": ("loss over seconds", 3, False),
 }
 _TITLES = {name: title for name, (title, _, _) in _NUMBERS.items()}
+_LARGEST = {name: largest for name, (_, _, largest) in _NUMBERS.items()}
 _PRINTED = {"test_ndcg": "printed_ndcg", "aul_thousands": "printed_aul"}
 _TESTED = ("test_ndcg", "mean_loss_over_examples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """Two values of a setting, the caption of their table and how the sentence about them begins."""
+
+    by: str
+    first: str
+    second: str
+    caption: str
+    words: str
+
+
+_COMPARISONS = {
+    "corrections": _Comparison(
+        by="loss",
+        first="vanilla",
+        second="corrected",
+        caption="Vanilla against corrected, paired over seeds",
+        words="Vanilla against corrected, between which the paper saw no difference: corrected",
+    ),
+    "sharings": _Comparison(
+        by="sharing",
+        first="batch",
+        second="sequence",
+        caption="Shared against per sequence, paired over seeds",
+        words="Shared against per sequence, at the paper's allocations: one set per sequence",
+    ),
+}
 
 
 def describe(
@@ -43,25 +81,15 @@ def describe(
 ) -> Findings:
     """Make tables, figures and the words of the page."""
     rows = rows.with_columns(aul_thousands=pl.col("aul_steps") / 1000)
-    results = rows.group_by(_CONFIGURATION, maintain_order=True).agg(
-        pl.col("learning_rate", "rate_at_end").first(),
-        pl.len().alias("seeds"),
-        *(
-            expression
-            for name in (*_NUMBERS, "seconds")
-            for expression in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
-        ),
-    )
-    results = _with_printed(results)
+    results = _with_printed(average_seeds(rows, _CONFIGURATION, (*_NUMBERS, "seconds")))
     tested = {name: _TITLES[name] for name in _TESTED}
-    corrections = compare(rows, by="loss", first="vanilla", second="corrected", metrics=tested)
-    sharings = compare(rows, by="sharing", first="batch", second="sequence", metrics=tested)
-    firsts = find_firsts(
-        results,
-        group=_GROUP,
-        measures={name: largest for name, (_, _, largest) in _NUMBERS.items()},
-        printed=_PRINTED,
-    )
+    compared = {
+        name: table
+        for name, each in _COMPARISONS.items()
+        for table in [compare(rows, by=each.by, first=each.first, second=each.second, metrics=tested)]
+        if table is not None
+    }
+    firsts = find_firsts(results, group=_GROUP, measures=_LARGEST, printed=_PRINTED)
     charts = {
         f"curves-{_slug(name)}-{optimizer}-{loss}": (
             f"{name}, {optimizer}, {loss}: validation loss and NDCG@10 against batches, examples, seconds.",
@@ -75,17 +103,14 @@ def describe(
             firsts_table(firsts, group=_GROUP, titles=_TITLES, words=SHARINGS),
         ),
         "table": ("NDCG@10 and area under the loss", _main_table(results, plan.num_seeds)),
+        **{name: (_COMPARISONS[name].caption, table) for name, table in compared.items()},
     }
-    if corrections is not None:
-        tables["corrections"] = ("Vanilla against corrected, paired over seeds", corrections)
-    if sharings is not None:
-        tables["sharings"] = ("Shared against per sequence, paired over seeds", sharings)
     return Findings(
         title="SASRec with one budget, divided three ways, and the planner's division of bytes",
         text=[
             *_protocol(plan, request, datasets, results, horizons),
             *tell_firsts(firsts, _TITLES),
-            *_differences(corrections, sharings),
+            *_differences(compared),
         ],
         tables=tables,
         frames={"runs": rows, "curves": curves},
@@ -112,49 +137,27 @@ def _with_printed(results: pl.DataFrame) -> pl.DataFrame:
 
 
 def _main_table(results: pl.DataFrame, num_seeds: int) -> StudyTable:
-    rows = []
-    for _, group in results.group_by(_GROUP, maintain_order=True):
-        best = {
-            name: best_of(group[name].to_list(), largest=largest)
-            for name, (_, _, largest) in _NUMBERS.items()
-        }
-        for place, row in enumerate(group.iter_rows(named=True)):
-            numbers = {
-                name: Text(spread(row[name], row[f"{name}_deviation"], digits), best[name] == place)
-                for name, (_, digits, _) in _NUMBERS.items()
-            }
-            rows.append(
-                (
-                    Text(row["dataset"]),
-                    Text(row["optimizer"]),
-                    Text(row["loss"]),
-                    Text(SHARINGS[row["sharing"]]),
-                    Text("" if row["source"] == "paper" else row["source"]),
-                    Text(str(row["batch_size"])),
-                    Text(str(row["num_negatives"])),
-                    numbers["test_ndcg"],
-                    numbers["test_ndcg_last"],
-                    Text(spread(row["printed_ndcg"], row["printed_ndcg_deviation"], 4)),
-                    numbers["aul_thousands"],
-                    Text(spread(row["printed_aul"], row["printed_aul_deviation"], 1)),
-                    *(numbers[name] for name in _NUMBERS if name.startswith("mean_loss")),
-                    Text(f"{row['seconds']:.1f}"),
-                    Text(f"{row['learning_rate']:g}"),
-                    Text(f"{row['seeds']} of {num_seeds}"),
-                )
-            )
-    titles = list(_TITLES.values())
-    columns = ["dataset", "optimizer", "loss", "negatives", "chosen by", "n", "k", titles[0], titles[1]]
-    columns += [
-        "NDCG@10, printed",
-        titles[2],
-        "AUL / 1000, printed",
-        *titles[3:],
-        "seconds",
-        "learning rate",
-        "seeds",
-    ]
-    return StudyTable(tuple(columns), rows, results, num_words=5)
+    def measured(*names: str) -> dict[str, Column]:
+        return {title: with_spread(name, digits) for name in names for title, digits, _ in [_NUMBERS[name]]}
+
+    columns: dict[str, Column] = {
+        "dataset": "{dataset}",
+        "optimizer": "{optimizer}",
+        "loss": "{loss}",
+        "negatives": lambda row: SHARINGS[row["sharing"]],
+        "chosen by": lambda row: "" if row["source"] == "paper" else row["source"],
+        "n": "{batch_size}",
+        "k": "{num_negatives}",
+        **measured("test_ndcg", "test_ndcg_last"),
+        "NDCG@10, printed": with_spread("printed_ndcg", 4),
+        **measured("aul_thousands"),
+        "AUL / 1000, printed": with_spread("printed_aul", 1),
+        **measured(*(name for name in _NUMBERS if name.startswith("mean_loss"))),
+        "seconds": "{seconds:.1f}",
+        "learning rate": "{learning_rate:g}",
+        "seeds": f"{{seeds}} of {num_seeds}",
+    }
+    return tabulate(results, columns, num_words=5, rows=rows_with_best(results, _GROUP, _LARGEST))
 
 
 def _protocol(
@@ -209,17 +212,13 @@ def _protocol(
     return text
 
 
-def _differences(corrections: StudyTable | None, sharings: StudyTable | None) -> list[str]:
+def _differences(compared: Mapping[str, StudyTable]) -> list[str]:
     """Say what the correction and sharing change."""
-    metrics = {name: (_NUMBERS[name][0], _NUMBERS[name][2]) for name in _TESTED}
-    told = []
-    if corrections is not None:
-        words = "Vanilla against corrected, between which the paper saw no difference: corrected"
-        told.append(tell(corrections.frame, second=words, metrics=metrics))
-    if sharings is not None:
-        words = "Shared against per sequence, at the paper's allocations: one set per sequence"
-        told.append(tell(sharings.frame, second=words, metrics=metrics))
-    return told
+    metrics = {name: (_TITLES[name], _LARGEST[name]) for name in _TESTED}
+    return [
+        tell(table.frame, second=_COMPARISONS[name].words, metrics=metrics)
+        for name, table in compared.items()
+    ]
 
 
 def _words(settings: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ learning rate of a configuration is the one of the paper's grid with the best va
 seed alone, except at the paper's scale); the other seeds follow with it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -26,14 +26,20 @@ from budgetrec.settings.sections import RunConfig
 from budgetrec.study.engine.datasets import open_datasets
 from budgetrec.study.engine.frame import PLANS as PLANS_FOLDER
 from budgetrec.study.engine.frame import Findings, Request, Study
-from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
+from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages, went_well
 from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.training import training_cell
+from budgetrec.study.table.comparisons import SHARINGS
 from budgetrec.study.table.findings import describe
 from budgetrec.theory.paper.published import ALLOCATIONS, LEARNING_RATES, OPTIMIZERS
 
 VERSION = 2
 LOSSES = {"vanilla": "none", "corrected": "theorem"}
-SHARINGS = ("batch", "sequence")
+_ROW = (
+    *("dataset", "optimizer", "loss", "sharing", "batch_size", "num_negatives", "source"),
+    *("lean", "micro_batches", "table_updates"),
+)
+_CURVE = ("step", "examples", "seconds", "val_loss", "ndcg@10")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,17 +146,8 @@ class TableSetup:
     @property
     def row(self) -> dict[str, Any]:
         """Everything about it by the names of columns."""
-        names = ("batch_size", "num_negatives", "lean", "micro_batches", "table_updates")
-        own = asdict(self.allocation)
-        return {
-            "dataset": self.dataset,
-            "optimizer": self.optimizer,
-            "loss": self.loss,
-            "sharing": own["sharing"],
-            **{name: own[name] for name in names[:2]},
-            "source": self.source,
-            **{name: own[name] for name in names[2:]},
-        }
+        everything = asdict(self) | asdict(self.allocation)
+        return {name: everything[name] for name in _ROW}
 
 
 def configurations(plan: TablePlan, datasets: Mapping[str, Dataset], folder: Path) -> list[TableSetup]:
@@ -182,13 +179,14 @@ def make_cell(
         **allocation,
         "seed": seed,
     }
-    cell = Cell(
-        study="table",
-        version=VERSION,
-        function="budgetrec.study.table.cells:train_cell",
-        settings={"dataset": dataset.identity, "run": run},
+    return training_cell(
+        "table",
+        VERSION,
+        "budgetrec.study.table.cells:train_cell",
+        dataset=dataset.identity,
+        place=str(dataset.folder),
+        run=run,
     )
-    return replace(cell, places={"dataset": str(dataset.folder), "run": cell.key})
 
 
 def count(request: Request) -> int:
@@ -225,7 +223,7 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
     runs = [
         (each, seed, outcome)
         for (each, seed), outcome in zip(chosen, outcomes, strict=True)
-        if outcome is not None and "diverged" not in outcome.values
+        if went_well(outcome)
     ]
     if not runs:
         raise DataError("no run of the table has ended well. Look into cells/*.failed.json.")
@@ -235,14 +233,21 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
         for grid in [plan.rates(each.dataset, each.optimizer)]
     }
     horizons = _horizons(runs)
-    rows = pl.DataFrame(
-        [
-            {**each.row, "learning_rate": best[each], "rate_at_end": ends[each], **row}
-            for each, row in _rows(runs, horizons)
-        ],
-        infer_schema_length=None,
-    )
-    return describe(plan, request, datasets, rows, _curves(runs), horizons)
+    rows = [
+        {
+            **each.row,
+            "learning_rate": best[each],
+            "rate_at_end": ends[each],
+            "seed": seed,
+            "test_ndcg": outcome.values["test_ndcg"],
+            "test_ndcg_last": outcome.values["test_ndcg_last"],
+            **summarise_curve(_frame(outcome), horizons[each.dataset]),
+            "seconds": outcome.measured["seconds"][-1],
+        }
+        for each, seed, outcome in runs
+    ]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return describe(plan, request, datasets, frame, _curves(runs), horizons)
 
 
 def _best_rates(
@@ -253,7 +258,7 @@ def _best_rates(
     for (each, rate, _), outcome in zip(tried, outcomes, strict=True):
         rates = scores.setdefault(each, {})
         rates.setdefault(rate, 0.0)
-        if outcome is not None and "diverged" not in outcome.values:
+        if went_well(outcome):
             rates[rate] += max(outcome.values["curve"]["ndcg@10"])
     return {
         each: max(rates, key=lambda rate: rates[rate])
@@ -277,23 +282,6 @@ def _horizons(runs: Sequence[_Run]) -> dict[str, dict[str, float]]:
     return {name: common_horizons(frames) for name, frames in by_dataset.items()}
 
 
-def _rows(
-    runs: Sequence[_Run], horizons: Mapping[str, Mapping[str, float]]
-) -> Iterator[tuple[TableSetup, dict[str, Any]]]:
-    """Return the numbers of each run; means of losses go to the horizons of its dataset."""
-    for each, seed, outcome in runs:
-        yield (
-            each,
-            {
-                "seed": seed,
-                "test_ndcg": outcome.values["test_ndcg"],
-                "test_ndcg_last": outcome.values["test_ndcg_last"],
-                **summarise_curve(_frame(outcome), horizons[each.dataset]),
-                "seconds": outcome.measured["seconds"][-1],
-            },
-        )
-
-
 def _curves(runs: Sequence[_Run]) -> pl.DataFrame:
     """Return the curves of every configuration, averaged over its seeds."""
     frames = [
@@ -303,11 +291,10 @@ def _curves(runs: Sequence[_Run]) -> pl.DataFrame:
         for each, _, outcome in runs
     ]
     names = [*runs[0][0].row, "evaluation"]
-    columns = ("step", "examples", "seconds", "val_loss", "ndcg@10")
     return (
         pl.concat(frames, how="vertical_relaxed")
         .group_by(names, maintain_order=True)
-        .agg(pl.col(name).cast(pl.Float64).mean() for name in columns)
+        .agg(pl.col(name).cast(pl.Float64).mean() for name in _CURVE)
     )
 
 

@@ -5,15 +5,20 @@ import polars as pl
 
 from budgetrec.display.charts import arranged
 from budgetrec.display.colours import BLUE, GREEN, ORANGE
+from budgetrec.study.engine.encodings import coloured
 
-_SHARINGS = ["shared", "grouped", "per target"]
+_SHARINGS = {"shared": ORANGE, "grouped": BLUE, "per target": GREEN}
+_FORMS = {
+    "leading_error": "leading order, 1/k",
+    "saturating_error": "1/(k + rho)",
+    "law_error": "exact curves",
+}
+_FORM_COLOURS = dict(zip(_FORMS.values(), [ORANGE, GREEN, BLUE], strict=True))
 
 
 def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Draw measured points on the law's lines: a column for each kind of features, a row for each n."""
-    colour = alt.Color(
-        "sharing:N", scale=alt.Scale(domain=_SHARINGS, range=[ORANGE, BLUE, GREEN]), title="negatives"
-    )
+    colour = coloured("sharing", _SHARINGS, title="negatives")
     ladder = frame["num_negatives"].unique().sort().to_list()
     x = alt.X(
         "num_negatives:Q",
@@ -42,16 +47,14 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
             x=x,
             y=alt.Y("measured:Q"),
             color=colour,
-            shape=alt.Shape("sharing:N", scale=alt.Scale(domain=_SHARINGS), title="negatives"),
+            shape=alt.Shape("sharing:N", scale=alt.Scale(domain=list(_SHARINGS)), title="negatives"),
         )
     )
     chart = (
         alt.layer(line, point, data=frame)
         .properties(width=170, height=130)
         .facet(
-            column=alt.Column(
-                "features:N", title=None, sort=frame["features"].unique(maintain_order=True).to_list()
-            ),
+            column=_by_features(frame),
             row=alt.Row("batch_size:O", title="sequences n"),
         )
         .resolve_scale(y="independent")
@@ -62,41 +65,31 @@ def draw_noise(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def draw_errors(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Draw the relative error of the leading order, of 1/(k + rho) and of the exact law for each cell."""
-    names = {
-        "leading_error": "leading order, 1/k",
-        "saturating_error": "1/(k + rho)",
-        "law_error": "exact curves",
-    }
     long = (
-        frame.select("features", "num_negatives", *names)
+        frame.select("features", "num_negatives", *_FORMS)
         .unpivot(index=["features", "num_negatives"], variable_name="form", value_name="error")
-        .with_columns(pl.col("form").replace_strict(names), pl.col("error") * 100)
+        .with_columns(pl.col("form").replace_strict(_FORMS), pl.col("error") * 100)
     )
     chart = (
         alt.Chart(long)
         .mark_point(filled=True, size=40, opacity=0.7)
         .encode(
             x=alt.X("num_negatives:O", title="negatives k", axis=alt.Axis(labelAngle=0)),
-            xOffset=alt.XOffset("form:N", sort=list(names.values())),
+            xOffset=alt.XOffset("form:N", sort=list(_FORM_COLOURS)),
             y=alt.Y(
                 "error:Q",
                 title="prediction over measured - 1, %",
                 scale=alt.Scale(type="symlog", constant=5, nice=False, padding=10),
                 axis=alt.Axis(values=[-20, -10, -5, 0, 5, 10, 20, 50, 100, 200, 500, 1000]),
             ),
-            color=alt.Color(
-                "form:N",
-                sort=list(names.values()),
-                scale=alt.Scale(domain=list(names.values()), range=[ORANGE, GREEN, BLUE]),
-                title=None,
-            ),
+            color=coloured("form", _FORM_COLOURS, in_order=True),
         )
         .properties(width=210, height=200)
-        .facet(
-            column=alt.Column(
-                "features:N", title=None, sort=frame["features"].unique(maintain_order=True).to_list()
-            )
-        )
+        .facet(column=_by_features(frame))
         .properties(title="How far the predicted noise is off, every n and way of sharing")
     )
     return arranged(chart, title_size=14, label_size=12)
+
+
+def _by_features(frame: pl.DataFrame) -> alt.Column:
+    return alt.Column("features:N", title=None, sort=frame["features"].unique(maintain_order=True).to_list())

@@ -14,11 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from budgetrec.display.tables import StudyTable, Text
 from budgetrec.errors import DataError
 from budgetrec.study.engine.frame import Findings, Request, Study
 from budgetrec.study.engine.grid import Cell, Outcome, Stage, Stages
-from budgetrec.study.engine.scale import Scale
+from budgetrec.study.engine.scale import by_scale
+from budgetrec.study.engine.tabulating import tabulate
 from budgetrec.study.variance.figures import draw_errors, draw_noise
 from budgetrec.theory.constants import OutputLayer, measure_constants, pair_products
 from budgetrec.theory.noise import NoiseConstants, predict_noise
@@ -59,34 +59,27 @@ class Grid:
     num_curve_pairs: int
 
 
-GRIDS = {
-    Scale.SMOKE: Grid(
-        num_items=400,
-        dim=16,
-        batch_sizes=(8, 32),
-        num_negatives=(8, 32),
-        num_repeats=150,
-        num_probe_targets=800,
-        num_curve_pairs=64,
-    ),
-    Scale.SMALL: Grid(
-        num_items=5000,
-        dim=32,
-        batch_sizes=(8, 32, 128),
-        num_negatives=(8, 16, 32, 128),
-        num_repeats=300,
-        num_probe_targets=2000,
-        num_curve_pairs=192,
-    ),
-    Scale.PAPER: Grid(
-        num_items=50_000,
-        dim=32,
-        batch_sizes=(8, 32, 128, 512),
-        num_negatives=(8, 16, 32, 128, 512),
-        num_repeats=1000,
-        num_probe_targets=2000,
-        num_curve_pairs=256,
-    ),
+GRIDS = by_scale(
+    Grid,
+    num_items=(400, 5000, 50_000),
+    dim=(16, 32, 32),
+    batch_sizes=((8, 32), (8, 32, 128), (8, 32, 128, 512)),
+    num_negatives=((8, 32), (8, 16, 32, 128), (8, 16, 32, 128, 512)),
+    num_repeats=(150, 300, 1000),
+    num_probe_targets=(800, 2000, 2000),
+    num_curve_pairs=(64, 192, 256),
+)
+_COLUMNS = {
+    "features": "{features}",
+    "negatives": "{sharing}",
+    "n": "{batch_size}",
+    "k": "{num_negatives}",
+    "G": "{num_groups}",
+    "measured": "{measured:.4g}",
+    "law": "{law:.4g}",
+    "error": "{law_error:+.1%}",
+    "k+rho": "{saturating_error:+.1%}",
+    "1/k": "{leading_error:+.1%}",
 }
 
 
@@ -192,28 +185,13 @@ def stages(request: Request, folder: Path) -> Stages[Findings]:
             f"K = {grid.num_items:,} classes, width {grid.dim}, {grid.num_repeats} steps for each row. The "
             f"law is off by {error:.1%} at most where the paper's assumption A2 holds and k >= 8."
         ],
-        tables={"noise": ("Measured and predicted", _table(frame))},
+        tables={"noise": ("Measured and predicted", tabulate(frame, _COLUMNS, num_words=2))},
         charts={
             "noise": ("Noise of a step: simulated (points) and the law (lines).", draw_noise(frame)),
             "errors": ("How far three forms of the law are off.", draw_errors(frame)),
         },
         summary={"max_relative_error": error},
     )
-
-
-def _table(frame: pl.DataFrame) -> StudyTable:
-    rows = [
-        (
-            Text(row["features"]),
-            Text(row["sharing"]),
-            *(Text(str(row[name])) for name in ("batch_size", "num_negatives", "num_groups")),
-            *(Text(f"{row[name]:.4g}") for name in ("measured", "law")),
-            *(Text(f"{row[name]:+.1%}") for name in ("law_error", "saturating_error", "leading_error")),
-        )
-        for row in frame.iter_rows(named=True)
-    ]
-    columns = ("features", "negatives", "n", "k", "G", "measured", "law", "error", "k+rho", "1/k")
-    return StudyTable(columns, rows, frame, num_words=2)
 
 
 STUDY = Study(name="variance", count=lambda request: len(SETTINGS), stages=stages)
@@ -255,7 +233,8 @@ def study_setting(
                 "num_negatives": k,
                 "num_groups": count,
             }
-            measured = float(noise[:, column].mean())
+            found = mean_noise(noise[:, column])
+            measured = found["measured"]
             predicted = float(predict_noise(exact, **point).total)
             yield {
                 "features": setting.name,
@@ -263,13 +242,31 @@ def study_setting(
                 **point,
                 "logit_variance": variance,
                 "a2_holds": variance < 1.2,
-                "measured": measured,
-                "standard_error": float(noise[:, column].std() / np.sqrt(grid.num_repeats)),
+                **found,
                 "law": predicted,
                 "law_error": predicted / measured - 1,
                 "saturating_error": float(predict_noise(guess, **point).total) / measured - 1,
                 "leading_error": float(predict_noise(leading, **point).total) / measured - 1,
             }
+
+
+def uniform_layer(features: Floats, targets: Ints, table: Floats, targets_per_sequence: int) -> OutputLayer:
+    """Return a layer whose negatives are uniform; features and targets stand sequence by sequence."""
+    return OutputLayer.of(
+        features=features,
+        table=table,
+        targets=targets,
+        log_q=np.full(len(table), -np.log(len(table))),
+        sequences=np.arange(len(targets)) // targets_per_sequence,
+    )
+
+
+def mean_noise(repeats: Floats) -> dict[str, float]:
+    """Return the mean over repeats and its standard error."""
+    return {
+        "measured": float(repeats.mean()),
+        "standard_error": float(repeats.std() / np.sqrt(len(repeats))),
+    }
 
 
 def _laws(
@@ -280,13 +277,7 @@ def _laws(
     count = grid.num_probe_targets // length
     features, targets, logits = world.draw(count, generator)
     variance = check_variance(logits).statistic
-    layer = OutputLayer.of(
-        features=features,
-        table=world.table,
-        targets=targets,
-        log_q=np.full(grid.num_items, -np.log(grid.num_items)),
-        sequences=np.repeat(np.arange(count), length),
-    )
+    layer = uniform_layer(features, targets, world.table, length)
     products = pair_products(layer)
     exact = measure_constants(
         layer,

@@ -20,9 +20,9 @@ from budgetrec.models import SASRec
 from budgetrec.models.contract import SequenceModel
 from budgetrec.runs.run import Run
 from budgetrec.study.engine.outputs import Progress
-from budgetrec.study.engine.scale import Scale
-from budgetrec.study.variance.study import Setting, World
-from budgetrec.theory.constants import OutputLayer, measure_constants
+from budgetrec.study.engine.scale import Scale, by_scale
+from budgetrec.study.variance.study import Setting, World, mean_noise, uniform_layer
+from budgetrec.theory.constants import measure_constants
 from budgetrec.theory.noise import predict_noise
 
 Floats = NDArray[np.float64]
@@ -40,32 +40,15 @@ class Grid:
     num_repeats: int
 
 
-GRIDS = {
-    Scale.SMOKE: Grid(
-        num_sequences=64,
-        num_probe_sequences=24,
-        targets_per_sequence=6,
-        batch_sizes=(4,),
-        num_negatives=(16, 32),
-        num_repeats=30,
-    ),
-    Scale.SMALL: Grid(
-        num_sequences=384,
-        num_probe_sequences=96,
-        targets_per_sequence=16,
-        batch_sizes=(16, 64),
-        num_negatives=(32, 128, 512),
-        num_repeats=100,
-    ),
-    Scale.PAPER: Grid(
-        num_sequences=1024,
-        num_probe_sequences=128,
-        targets_per_sequence=32,
-        batch_sizes=(16, 64, 256),
-        num_negatives=(32, 128, 512, 2048),
-        num_repeats=300,
-    ),
-}
+GRIDS = by_scale(
+    Grid,
+    num_sequences=(64, 384, 1024),
+    num_probe_sequences=(24, 96, 128),
+    targets_per_sequence=(6, 16, 32),
+    batch_sizes=((4,), (16, 64), (16, 64, 256)),
+    num_negatives=((16, 32), (32, 128, 512), (32, 128, 512, 2048)),
+    num_repeats=(30, 100, 300),
+)
 
 
 def count_cells(scale: Scale) -> int:
@@ -84,9 +67,14 @@ def study_trained(run: Run, *, scale: Scale, seed: int, progress: Progress) -> p
     grid, generator = GRIDS[scale], np.random.default_rng(seed)
     features, targets = _states(model, dataset, grid, seed)
     table = model.item_table().detach().double().numpy()
-    layer = _probe(features, targets, table, grid)
+    probe, population = slice(grid.num_probe_sequences), slice(grid.num_probe_sequences, None)
+    layer = uniform_layer(
+        features[probe].reshape(-1, table.shape[1]),
+        targets[probe].reshape(-1),
+        table,
+        grid.targets_per_sequence,
+    )
     constants = measure_constants(layer, generator=generator)
-    population = slice(grid.num_probe_sequences, None)
     rows = _measure(features[population], targets[population], table, grid, generator, progress)
     frame = pl.DataFrame(list(rows))
     points = ("batch_size", "num_targets", "num_negatives", "num_groups")
@@ -124,17 +112,6 @@ def _states(
     )
 
 
-def _probe(features: Floats, targets: NDArray[np.int64], table: Floats, grid: Grid) -> OutputLayer:
-    count = grid.num_probe_sequences
-    return OutputLayer.of(
-        features=features[:count].reshape(-1, table.shape[1]),
-        table=table,
-        targets=targets[:count].reshape(-1),
-        log_q=np.full(len(table), -np.log(len(table))),
-        sequences=np.repeat(np.arange(count), grid.targets_per_sequence),
-    )
-
-
 def _measure(
     features: Floats,
     targets: NDArray[np.int64],
@@ -165,8 +142,7 @@ def _measure(
                     "num_targets": count,
                     "num_negatives": k,
                     "num_groups": groups,
-                    "measured": float(noise.mean()),
-                    "standard_error": float(noise.std() / np.sqrt(grid.num_repeats)),
+                    **mean_noise(noise),
                 }
 
 
