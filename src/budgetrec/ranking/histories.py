@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from budgetrec.data.batches import windows_before
+from budgetrec.data.ragged import lay_out
 from budgetrec.errors import ArgumentError
 from budgetrec.ranking.scorer import BLOCK_USERS, SeenPairs
 
@@ -50,9 +51,8 @@ class Histories:
     def seen(self, rows: NDArray[np.int64]) -> SeenPairs:
         """Return the items of the histories `rows`, all of them, even what a model does not look back to."""
         begins, lengths = self.begins[rows], self.ends[rows] - self.begins[rows]
-        first = np.cumsum(lengths) - lengths
-        places = np.arange(lengths.sum()) + np.repeat(begins - first, lengths)
-        return SeenPairs(np.repeat(np.arange(len(rows)), lengths), np.asarray(self.items)[places])
+        which, places = lay_out(begins, lengths)
+        return SeenPairs(which, np.asarray(self.items)[places])
 
 
 @contextmanager
