@@ -51,15 +51,7 @@ def recommend(
     histories = Histories(data.items, data.offsets[rows], data.offsets[rows + 1])
     keep = opened.keep_seen if keep_seen is None else keep_seen
     best = top_items(model, histories, num_items=len(labels), top=top, keep_seen=keep, progress=progress)
-    who, place = np.nonzero(best.items >= 0)
-    return pl.DataFrame(
-        {
-            "user": data.user_labels.gather(rows[who]),
-            "rank": place + 1,
-            "item": labels.gather(best.items[who, place]),
-            "score": best.scores[who, place],
-        }
-    )
+    return best.to_frame("user", data.user_labels.gather(rows), labels)
 
 
 def _rows_of(dataset: Dataset, users: Sequence[object] | None) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from budgetrec.data.ids import find_labels
 from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.data.store import Dataset
-from budgetrec.errors import DataError
+from budgetrec.errors import DataError, first_line
 from budgetrec.files import check_plain
 
 _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
@@ -52,8 +52,9 @@ def read_features_file(
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Pass a file of item features.") from None
     except (OSError, *POLARS_ERRORS) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} cannot be read: {reason}. Save item features as Parquet or CSV.") from error
+        raise DataError(
+            f"{path} cannot be read: {first_line(error)}. Save item features as Parquet or CSV."
+        ) from error
 
 
 def _read(path: Path, names: tuple[str, ...]) -> tuple[pl.DataFrame, str]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from budgetrec.data.batches import windows_before
 from budgetrec.data.ragged import lay_out
 from budgetrec.errors import ArgumentError
+from budgetrec.models.own_model import modes_kept
 from budgetrec.ranking.scorer import BLOCK_USERS, SeenPairs
 
 # Histories encoded at once. Measured on one CPU thread with SASRec, d = 64, 200 positions, seconds for 6,040
@@ -58,15 +59,10 @@ class Histories:
 @contextmanager
 def evaluating(model: NextItemModel) -> Iterator[None]:
     """Put a model into evaluation mode without gradients, and each of its parts back as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in modes:
+    with modes_kept(model.modules()), torch.inference_mode():
+        for module in model.modules():
             module.training = False
-        with torch.inference_mode():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+        yield
 
 
 def item_table(model: NextItemModel, num_items: int) -> Tensor:

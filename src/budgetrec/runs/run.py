@@ -125,15 +125,7 @@ class Run:
             top=top,
             keep_seen=self.keep_seen if keep_seen is None else keep_seen,
         )
-        which, place = np.nonzero(best.items >= 0)
-        return pl.DataFrame(
-            {
-                "history": which,
-                "rank": place + 1,
-                "item": self.items["item"].gather(best.items[which, place]),
-                "score": best.scores[which, place],
-            }
-        )
+        return best.to_frame("history", pl.Series(np.arange(len(histories))), self.items["item"])
 
     def _find(self, histories: Sequence[Sequence[object]]) -> Histories:
         """Find the items of histories by what the source calls them."""

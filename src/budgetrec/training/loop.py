@@ -83,28 +83,23 @@ def resume(
 
     `config` differs from the run's own in what `RESUMABLE` names, and in nothing else.
     """
-    with claim(run.folder):
-        return _resume(run, config, replan, watcher or Watcher())
-
-
-def _resume(run: Run, config: RunConfig, replan: Replan | None, watcher: Watcher) -> Run:
-    folder = run.folder
-    remove_partial(folder)
-    remove_partial(folder / "checkpoint")
-    watcher = watcher or Watcher()
-    with watcher.starting(), told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
-        trainer.take_up()
-    if not trainer.finished():
-        for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
-            evaluation.unlink()
-        write_run(folder, config, run.dataset, run.features)
-    elif config != run.config:
-        raise TrainingError(
-            f"{folder} has {trainer.progress.step:,} steps already, so with {trainer.limits()} nothing is "
-            "left to do. Pass larger numbers."
-        )
-    return trainer.run()
+    folder, watcher = run.folder, watcher or Watcher()
+    with claim(folder):
+        remove_partial(folder)
+        remove_partial(folder / "checkpoint")
+        with watcher.starting(), told_when_memory_runs_out():
+            trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
+            trainer.take_up()
+        if not trainer.finished():
+            for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
+                evaluation.unlink()
+            write_run(folder, config, run.dataset, run.features)
+        elif config != run.config:
+            raise TrainingError(
+                f"{folder} has {trainer.progress.step:,} steps already, so with {trainer.limits()} nothing "
+                "is left to do. Pass larger numbers."
+            )
+        return trainer.run()
 
 
 class _Trainer:
