@@ -115,7 +115,7 @@ def train_until(dataset, folder, settings, last):
             if step == last:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(TrainingError, match=rf"step {last}; everything is saved\. Go on with: .*--resume"):
+    with pytest.raises(TrainingError, match=rf"step {last}; everything is saved\. Continue with: .*--resume"):
         train(dataset, folder, settings, watcher=Killer())
 
 
