@@ -60,3 +60,12 @@ class InterruptedRunError(TrainingError):
     def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
         """Let another process raise it again."""
         return type(self), (self.happened, self.command)
+
+
+def first_line(error: Exception) -> str:
+    r"""Return what an error says first, without its full stop; its kind where it says nothing.
+
+    >>> first_line(ValueError("no such column.\nIt was searched for in ...")), first_line(KeyError())
+    ('no such column', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -20,7 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from budgetrec.errors import DataError, TrainingError
+from budgetrec.errors import DataError, TrainingError, first_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -248,8 +248,9 @@ def _open_partial(path: Path) -> tuple[int, Path]:
 
 def cannot_be_written(path: Path, error: Exception) -> TrainingError:
     """Say that there was no room for a file."""
-    reason = str(error).splitlines()[0]
-    return TrainingError(f"{path} cannot be written: {reason}. Free some space or pass another place.")
+    return TrainingError(
+        f"{path} cannot be written: {first_line(error)}. Free some space or pass another place."
+    )
 
 
 def remove_partial(folder: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from budgetrec.data.ids import find_labels
 from budgetrec.data.item_features import read_features_file
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError, DataError
@@ -50,31 +51,22 @@ def recommend(
     histories = Histories(data.items, data.offsets[rows], data.offsets[rows + 1])
     keep = opened.keep_seen if keep_seen is None else keep_seen
     best = top_items(model, histories, num_items=len(labels), top=top, keep_seen=keep, progress=progress)
-    who, place = np.nonzero(best.items >= 0)
-    return pl.DataFrame(
-        {
-            "user": data.user_labels.gather(rows[who]),
-            "rank": place + 1,
-            "item": labels.gather(best.items[who, place]),
-            "score": best.scores[who, place],
-        }
-    )
+    return best.to_frame("user", data.user_labels.gather(rows), labels)
 
 
 def _rows_of(dataset: Dataset, users: Sequence[object] | None) -> NDArray[np.int64]:
     """Find users by what the source calls them."""
     if users is None:
         return np.arange(dataset.num_users)
-    wanted = pl.DataFrame({"user": [str(user) for user in users]}, schema={"user": pl.String})
-    known = pl.DataFrame({"user": dataset.user_labels.cast(pl.String), "row": np.arange(dataset.num_users)})
-    found = wanted.join(known, on="user", how="left", maintain_order="left")
-    missing = found.filter(pl.col("row").is_null())["user"]
+    wanted = pl.Series([str(user) for user in users], dtype=pl.String)
+    found = find_labels(wanted, dataset.user_labels)
+    missing = wanted.filter(found.is_null())
     if len(missing):
         raise DataError(
             f"user {missing[0]} is not in the dataset ({len(missing)} of {len(wanted)} are not). "
             "Pass users as the source names them."
         )
-    return found["row"].to_numpy()
+    return found.cast(pl.Int64).to_numpy()
 
 
 def _extended(run: Run, path: Path | str) -> tuple[NextItemModel, pl.Series]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from budgetrec.data import repeats
+from budgetrec.data import ragged
 from budgetrec.data.repeats import count_repeats, repeated_targets, should_keep_seen
 from tests.evaluation.fakes import dataset_of, random_dataset
 
@@ -11,7 +11,7 @@ from tests.evaluation.fakes import dataset_of, random_dataset
 @pytest.mark.parametrize("block_interactions", [1, 7, 2**20])
 def test_a_target_is_repeated_where_its_history_has_it(monkeypatch, block_interactions):
     """Against a loop over users, whatever the blocks are."""
-    monkeypatch.setattr(repeats, "_BLOCK_INTERACTIONS", block_interactions)
+    monkeypatch.setattr(ragged, "_AT_ONCE", block_interactions)
     dataset = random_dataset(np.random.default_rng(0), num_users=50, num_items=30)
     targets = dataset.test()
     expected = [

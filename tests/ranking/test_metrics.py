@@ -5,6 +5,7 @@ import pytest
 import torch
 from torchmetrics.functional import retrieval
 
+from budgetrec.data import ragged
 from budgetrec.errors import ArgumentError
 from budgetrec.ranking import metrics
 from budgetrec.ranking.ranks import Ranking, rank_targets
@@ -71,7 +72,7 @@ def test_surprisal_does_not_hang_on_the_blocks(monkeypatch):
     random = np.random.default_rng(0)
     dataset = random_dataset(random, num_users=30, num_items=12)
     whole = metrics.item_surprisals(dataset)
-    monkeypatch.setattr(metrics, "_BLOCK_INTERACTIONS", 5)
+    monkeypatch.setattr(ragged, "_AT_ONCE", 5)
     assert metrics.item_surprisals(dataset).tolist() == whole.tolist()
 
 

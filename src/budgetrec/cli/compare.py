@@ -7,8 +7,8 @@ import typer
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.evaluate import AsJson, DatasetFolder, KeepSeen, Part, Seed, print_table
-from budgetrec.cli.options import Device, Threads, use_threads
+from budgetrec.cli.evaluate import Part, Seed, print_table
+from budgetrec.cli.options import AsJson, Device, KeepSeen, MovedDataset, Overwrite, Threads, use_threads
 
 
 @app.command()
@@ -19,11 +19,11 @@ def compare(
     ] = None,
     part: Part = "test",
     keep_seen: KeepSeen = None,
-    dataset: DatasetFolder = None,
+    dataset: MovedDataset = None,
     seed: Seed = 0,
     device: Device = "cpu",
     threads: Threads = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: losses up to horizons that all of them reach, tests paired over users and seeds.

@@ -8,36 +8,23 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.options import Device, Threads, use_threads
+from budgetrec.cli.options import AsJson, Device, KeepSeen, MovedDataset, RunFolder, Threads, use_threads
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
     from budgetrec.display.tables import TextTable
 
 Part = Annotated[str, typer.Option(help="What to predict: test or validation.")]
-KeepSeen = Annotated[
-    bool | None,
-    typer.Option(
-        "--keep-seen/--no-keep-seen",
-        help="Rank and recommend what a user has had, too. [default: as the run was validated]",
-        rich_help_panel="Options",
-        show_default=False,
-    ),
-]
-DatasetFolder = Annotated[
-    Path | None, typer.Option("--dataset", metavar="DIR", help="Where the dataset is now, if it has moved.")
-]
 Seed = Annotated[int, typer.Option(help="Seed of the bootstrap behind the intervals.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    folder: RunFolder,
     part: Part = "test",
     cutoffs: Annotated[str, typer.Option(help="Lengths of the lists that are judged.")] = "5,10,20",
     keep_seen: KeepSeen = None,
-    dataset: DatasetFolder = None,
+    dataset: MovedDataset = None,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -19,6 +19,7 @@ Command = Callable[..., None]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write to this folder.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 OptionalDataset = Annotated[
     Path | None, typer.Argument(metavar="DATASET", help="A folder written by budgetrec prepare.")
 ]
@@ -60,8 +61,18 @@ Margin = Annotated[float, typer.Option(help="Share of the memory to leave free f
 WarmUpTargets = Annotated[
     int, typer.Option(metavar="TARGETS", help="How many targets to train on before measuring the noise.")
 ]
-
-
+KeepSeen = Annotated[
+    bool | None,
+    typer.Option(
+        "--keep-seen/--no-keep-seen",
+        help="Rank and recommend what a user has had, too. [default: as the run was validated]",
+        rich_help_panel="Options",
+        show_default=False,
+    ),
+]
+MovedDataset = Annotated[
+    Path | None, typer.Option("--dataset", metavar="DIR", help="Where the dataset is now, if it has moved.")
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", help="Number of CPU threads. [default: torch's choice]", show_default=False),

@@ -1,5 +1,6 @@
 """`budgetrec prepare`: from raw interactions to a prepared dataset."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,38 +106,35 @@ def prepare_options(**flags: Any) -> "PrepareOptions":
     from budgetrec.data.columns import Columns
     from budgetrec.data.prepare import PrepareOptions
 
-    roles = ("user", "item", "time", "rating")
-    cleaning = ("rating_above", "min_user", "min_item", "one_pass", "repeats")
-    shares = ("test_share", "validation_share", "seed")
     return PrepareOptions(
         layout=flags["layout"],
-        columns=Columns(**{role: flags.get(f"{role}_column") for role in roles}),
+        columns=Columns(**{role: flags.get(f"{role}_column") for role in _fields(Columns)}),
         file_order=flags["file_order"],
         header=not flags["no_header"],
         drop_nulls=flags["drop_nulls"],
-        cleaning=Cleaning(**{name: flags[name] for name in cleaning if name in flags}),
-        split=_split(flags["split"], **{name: flags.get(name) for name in shares}),
+        cleaning=Cleaning(**{name: flags[name] for name in _fields(Cleaning) if name in flags}),
+        split=_split(flags),
     )
 
 
-def _split(name: str, **settings: Any) -> Any:
+def _split(flags: dict[str, Any]) -> Any:
     from budgetrec.data.splits import LeaveOneOut, Temporal, TemporalUsers
 
-    given = {key: value for key, value in settings.items() if value is not None}
-    kinds: dict[str, tuple[Any, set[str]]] = {
-        "leave-one-out": (LeaveOneOut, set()),
-        "temporal": (Temporal, {"test_share", "validation_share", "seed"}),
-        "temporal-users": (TemporalUsers, {"test_share"}),
-    }
+    kinds: dict[str, Any] = {kind.name: kind for kind in (LeaveOneOut, Temporal, TemporalUsers)}
+    name = flags["split"]
     if name not in kinds:
         raise ArgumentError(f"unknown split {name!r}. Known are {', '.join(kinds)}.")
-    kind, known = kinds[name]
-    for key in given.keys() - known:
+    given = {key: flags[key] for key in _fields(Temporal) if flags.get(key) is not None}
+    for key in given.keys() - set(_fields(kinds[name])):
         raise ArgumentError(
             f"--{key.replace('_', '-')} has no effect on the split {name}. "
             "Leave it out, or pass --split temporal."
         )
-    return kind(**given)
+    return kinds[name](**given)
+
+
+def _fields(record: Any) -> list[str]:
+    return [item.name for item in fields(record)]
 
 
 def _what_was_read(source: "Source") -> str:

@@ -8,8 +8,7 @@ from rich.table import Table
 
 from budgetrec.cli import app
 from budgetrec.cli.console import print_json, stages, stdout
-from budgetrec.cli.evaluate import KeepSeen
-from budgetrec.cli.options import Device, Threads, use_threads
+from budgetrec.cli.options import AsJson, Device, KeepSeen, MovedDataset, RunFolder, Threads, use_threads
 from budgetrec.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def recommend(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    folder: RunFolder,
     users: Annotated[
         str | None, typer.Option(help="Users as the source names them, separated by commas. [default: all]")
     ] = None,
@@ -30,15 +29,13 @@ def recommend(
             metavar="FILE", help="Features of new items, for a run that was trained with item features."
         ),
     ] = None,
-    dataset: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the dataset is now, if it has moved.")
-    ] = None,
+    dataset: MovedDataset = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .parquet or .csv file to write.")
     ] = None,
     device: Device = "cpu",
     threads: Threads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the items that a run's best weights score highest after everything each user has had."""
     if output is not None and output.suffix.lower() not in (".parquet", ".csv"):

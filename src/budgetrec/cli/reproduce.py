@@ -1,6 +1,6 @@
 """`budgetrec reproduce`: the studies behind the rule, each from one command, or all of them."""
 
-from collections.abc import Callable
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ from rich.table import Table
 from budgetrec.cli import app
 from budgetrec.cli.console import counted, print_json, stdout
 from budgetrec.cli.help import App
+from budgetrec.cli.options import AsJson, RunFolder
 from budgetrec.study.engine.scale import EngineName, Scale
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for cells, 
 HowMuch = Annotated[Scale, typer.Option("--scale", help="Seconds, minutes, or the paper's full protocol.")]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over instead of continuing.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Run cells in this many processes.")]
 Where = Annotated[
     EngineName | None,
@@ -47,20 +47,10 @@ _HELP = {
 }
 
 
-def _command(name: str, *, with_data: bool) -> Callable[..., None]:
-    def command(
-        output: Output,
-        scale: HowMuch = Scale.SMALL,
-        seed: Seed = 0,
-        workers: Workers = None,
-        engine: Where = None,
-        ray_address: RayAddress = None,
-        overwrite: Overwrite = False,
-        json: AsJson = False,
-    ) -> None:
-        _run(name, output, scale, seed, [], workers, engine, ray_address, overwrite, json)
+def _add_command(name: str, sentence: str, *, with_data: bool) -> None:
+    """Add the command of a study; `--data` is only for those that can train on prepared datasets."""
 
-    def command_with_data(
+    def command(
         output: Output,
         data: Data = None,
         scale: HowMuch = Scale.SMALL,
@@ -71,48 +61,38 @@ def _command(name: str, *, with_data: bool) -> Callable[..., None]:
         overwrite: Overwrite = False,
         json: AsJson = False,
     ) -> None:
-        _run(name, output, scale, seed, data or [], workers, engine, ray_address, overwrite, json)
+        from budgetrec.errors import ArgumentError
+        from budgetrec.study.engine.datasets import parse_data
+        from budgetrec.study.engine.frame import Request, run_study
+        from budgetrec.study.engine.workers import running
+        from budgetrec.study.everything import STUDIES, run_everything
 
-    return command_with_data if with_data else command
+        if not 0 <= seed < 2**31:
+            raise ArgumentError(f"seed is {seed}; pass an integer from 0 to 2^31 - 1.")
+        request = Request(scale=scale, seed=seed, data=parse_data(data or []))
+        with running(engine, workers=workers, ray_address=ray_address) as chosen:
+            if name == "all":
+                finished = run_everything(
+                    request, output, engine=chosen, counted=counted, overwrite=overwrite
+                )
+            else:
+                study = STUDIES[name]
+                with counted(name, study.count(request)) as progress:
+                    done = run_study(
+                        study, request, output, engine=chosen, progress=progress, overwrite=overwrite
+                    )
+                finished = [done]
+        _tell(name, output, finished, json)
+
+    if not with_data:
+        signature = inspect.signature(command)
+        others = [item for item in signature.parameters.values() if item.name != "data"]
+        command.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+    reproduce.command(name, help=sentence)(command)
 
 
 for _name, _text in _HELP.items():
-    _with_data = _name in ("timing", "table", "all")
-    reproduce.command(_name, help=_text)(_command(_name, with_data=_with_data))
-
-
-def _run(
-    name: str,
-    output: Path,
-    scale: Scale,
-    seed: int,
-    data: list[str],
-    workers: int | None,
-    engine: EngineName | None,
-    ray_address: str | None,
-    overwrite: bool,
-    json: bool,
-) -> None:
-    from budgetrec.errors import ArgumentError
-    from budgetrec.study.engine.datasets import parse_data
-    from budgetrec.study.engine.frame import Request, run_study
-    from budgetrec.study.engine.workers import running
-    from budgetrec.study.everything import STUDIES, run_everything
-
-    if not 0 <= seed < 2**31:
-        raise ArgumentError(f"seed is {seed}; pass an integer from 0 to 2^31 - 1.")
-    request = Request(scale=scale, seed=seed, data=parse_data(data))
-    with running(engine, workers=workers, ray_address=ray_address) as chosen:
-        if name == "all":
-            finished = run_everything(request, output, engine=chosen, counted=counted, overwrite=overwrite)
-        else:
-            with counted(name, STUDIES[name].count(request)) as progress:
-                finished = [
-                    run_study(
-                        STUDIES[name], request, output, engine=chosen, progress=progress, overwrite=overwrite
-                    )
-                ]
-    _tell(name, output, finished, json)
+    _add_command(_name, _text, with_data=_name in ("timing", "table", "all"))
 
 
 def _tell(name: str, output: Path, finished: list["Finished"], json: bool) -> None:
@@ -144,7 +124,7 @@ def _document(done: "Finished") -> dict[str, Any]:
 
 @reproduce.command("trained-noise")
 def reproduce_trained_noise(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: RunFolder,
     output: Output,
     scale: HowMuch = Scale.SMALL,
     seed: Seed = 0,

@@ -23,6 +23,16 @@ def are_plain_numbers(labels: pl.Series) -> bool:
     return bool(labels.str.contains(PLAIN_NUMBER).all())
 
 
+def find_labels(wanted: pl.Series, known: pl.Series) -> pl.Series:
+    """Return the place of each wanted label among the known ones, null where it has none; 7 is "7" here.
+
+    >>> find_labels(pl.Series(["7", "b"]), pl.Series([5, 7])).to_list()
+    [1, None]
+    """
+    ours, theirs = (pl.DataFrame({"label": labels.cast(pl.String)}) for labels in (wanted, known))
+    return ours.join(theirs.with_row_index("place"), on="label", how="left", maintain_order="left")["place"]
+
+
 def as_label(column: pl.Expr, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     """Return a column of ids as int64 or as categories, whatever type the file has."""
     if found == wanted:

@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from budgetrec.data.ids import find_labels
 from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.data.store import Dataset
-from budgetrec.errors import DataError
+from budgetrec.errors import DataError, first_line
 from budgetrec.files import check_plain
 
 _ITEM_COLUMNS = ("item", "item_id", "movieId", "itemId", "id")
@@ -23,12 +24,7 @@ def read_item_features(path: Path | str, dataset: Dataset) -> Tensor:
     """
     own = dataset.info.get("source", {}).get("columns", {}).get("item")
     items, features = read_features_file(path, item_column=own)
-    order = pl.DataFrame({"item": dataset.item_labels.cast(pl.String)}).join(
-        pl.DataFrame({"item": items.cast(pl.String), "row": np.arange(len(items))}),
-        on="item",
-        how="left",
-        maintain_order="left",
-    )["row"]
+    order = find_labels(dataset.item_labels, items)
     if missing := order.null_count():
         first = dataset.item_labels.filter(order.is_null())[0]
         raise DataError(
@@ -56,8 +52,9 @@ def read_features_file(
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Pass a file of item features.") from None
     except (OSError, *POLARS_ERRORS) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} cannot be read: {reason}. Save item features as Parquet or CSV.") from error
+        raise DataError(
+            f"{path} cannot be read: {first_line(error)}. Save item features as Parquet or CSV."
+        ) from error
 
 
 def _read(path: Path, names: tuple[str, ...]) -> tuple[pl.DataFrame, str]:

@@ -15,7 +15,7 @@ from budgetrec.data.formats import FORMATS, recognise
 from budgetrec.data.ids import are_plain_numbers, as_label, holds_padded_numbers
 from budgetrec.data.scanning import POLARS_ERRORS, Table, open_table
 from budgetrec.data.times import TimeParser, parser_of_type, parsers_of_text, unit_of
-from budgetrec.errors import ArgumentError, DataError
+from budgetrec.errors import ArgumentError, DataError, first_line
 from budgetrec.files import check_plain
 from budgetrec.options import check_choice
 
@@ -95,9 +95,9 @@ def read_events(
         )
         frame, unit = _collect(table, names, shown, plain)
     except POLARS_ERRORS as error:
-        reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{shown} cannot be read as {layout}: {reason}. Check the file, or pass its layout with --format."
+            f"{shown} cannot be read as {layout}: {first_line(error)}. Check the file, or pass its layout "
+            "with --format."
         ) from error
     rows = frame.height
     if rows == 0:

@@ -4,33 +4,23 @@ Where people come back to what they know, as to a place or to a page of a shop, 
 among the candidates; where nobody ever does, as with ratings, they only take up room in the lists.
 """
 
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 
+from budgetrec.data.ragged import lay_out_in_blocks
 from budgetrec.data.store import Dataset, Repeats, Targets
 
 # From this share of the validation targets on, rankings keep what the user has had. Measured, keeping it pays
 # from 5% to 8% on: docs/decisions/0053-what-is-scored-is-what-is-recommended.md.
 KEPT_FROM = 0.05
-_BLOCK_INTERACTIONS = 2**20
 
 
 def repeated_targets(dataset: Dataset, targets: Targets) -> NDArray[np.bool_]:
     """Say of each target whether the user has had the item before."""
-    items, lengths = np.asarray(dataset.items), targets.places - targets.begins
-    found = np.zeros(len(targets), bool)
-    ends = np.cumsum(lengths)
-    number = ends // _BLOCK_INTERACTIONS
-    bounds = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(targets)]
-    for begin, end in pairwise(bounds):
-        block = slice(begin, end)
-        first = np.cumsum(lengths[block]) - lengths[block]
-        places = np.arange(lengths[block].sum()) + np.repeat(targets.begins[block] - first, lengths[block])
-        rows = np.repeat(np.arange(end - begin), lengths[block])
+    items, found = np.asarray(dataset.items), np.zeros(len(targets), bool)
+    for block, rows, places in lay_out_in_blocks(targets.begins, targets.places - targets.begins):
         same = items[places] == items[targets.places[block]][rows]
-        found[begin + rows[same]] = True
+        found[block.start + rows[same]] = True
     return found
 
 

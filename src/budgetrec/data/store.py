@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from budgetrec.data.scanning import POLARS_ERRORS
-from budgetrec.errors import DataError
+from budgetrec.errors import DataError, first_line
 from budgetrec.files import write_parquet
 from budgetrec.options import has_type
 
@@ -184,7 +184,7 @@ class Dataset:
                 folder=folder,
             )
         except _UNREADABLE as error:
-            raise DataError(f"{folder} is damaged: {_one_line(error)}. Prepare it again.") from error
+            raise DataError(f"{folder} is damaged: {first_line(error)}. Prepare it again.") from error
         fault = _fault(dataset)
         if fault is not None:
             raise DataError(f"{folder} is damaged: {fault}. Prepare it again.")
@@ -221,7 +221,8 @@ def _read_info(folder: Path) -> DatasetInfo:
             f"{folder} is not a prepared dataset: it has no {MARKER}. Make one with budgetrec prepare."
         ) from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{folder / MARKER} cannot be read: {_one_line(error)}. Prepare it again.") from error
+        told = f"{folder / MARKER} cannot be read: {first_line(error)}."
+        raise DataError(f"{told} Prepare it again.") from error
     if not isinstance(info, dict) or info.pop("format", None) != FORMAT:
         raise DataError(
             f"{folder / MARKER} does not belong to a prepared dataset. Make one with budgetrec prepare."
@@ -287,7 +288,3 @@ def _write_array(path: Path, array: NDArray[Any]) -> None:
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -1,12 +1,12 @@
 """A model of one's own: checked before anything slow happens, filled in, and left as it was."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from budgetrec.errors import ArgumentError
+from budgetrec.errors import ArgumentError, first_line
 from budgetrec.models.contract import SequenceModel
 from budgetrec.models.registry import MODELS
 
@@ -47,7 +47,7 @@ def _try_out(model: SequenceModel, name: str, width: int) -> None:
     """Let the model read as many positions as it must, and give the vectors of its first and last item."""
     ids = torch.zeros(2, width, dtype=torch.int64, device=next(model.parameters()).device)
     ids[1] = model.num_items - 1
-    with _modes_kept(model), torch.no_grad():
+    with modes_kept(model.modules()), torch.no_grad():
         model.eval()
         asked = f"forward(ids, mask) of shape (2, {width})"
         hidden = _answer(name, asked, lambda: model(ids, torch.ones_like(ids, dtype=torch.bool)))
@@ -65,10 +65,9 @@ def _answer(name: str, asked: str, ask: Callable[[], Tensor]) -> Tensor:
     try:
         given = ask()
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ArgumentError(
-            f"{name} has no answer to {asked}: {reason}; it must read max_length positions, which the "
-            "settings or the model itself say, and know every item of the dataset."
+            f"{name} has no answer to {asked}: {first_line(error)}; it must read max_length positions, "
+            "which the settings or the model itself say, and know every item of the dataset."
         ) from error
     if not isinstance(given, Tensor):
         raise ArgumentError(f"{name} answers {asked} with a {type(given).__name__}; return a tensor.")
@@ -86,7 +85,7 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
     """Put weights, buffers and modes back at the end, and drop gradients: planning trains a little."""
     tensors = [*model.parameters(), *model.buffers()]
     kept = [tensor.detach().clone() for tensor in tensors]
-    with _modes_kept(model):
+    with modes_kept(model.modules()):
         try:
             yield
         finally:
@@ -97,8 +96,9 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _modes_kept(model: nn.Module) -> Iterator[None]:
-    modes = [(part, part.training) for part in model.modules()]
+def modes_kept(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Put each part of a model back into training or evaluation mode at the end, as it was."""
+    modes = [(part, part.training) for part in parts]
     try:
         yield
     finally:

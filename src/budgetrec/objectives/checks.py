@@ -55,6 +55,13 @@ def check_inputs(
     return hidden, targets
 
 
+def real_ones(hidden: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the states (T, d) and the targets (T,) under the mask, groups forgotten."""
+    if mask is None:
+        return hidden.flatten(0, 1), targets.flatten()
+    return hidden[mask], targets[mask]
+
+
 def check_options(temperature: float) -> None:
     """Refuse a temperature that flips the sign of logits or makes them infinite."""
     if not temperature > 0:

@@ -18,7 +18,7 @@ from torch.nn import LinearCrossEntropyOptions, functional
 
 from budgetrec.objectives.blocks import TILE_TARGETS, in_tiles
 from budgetrec.objectives.blocks import tile_items as tile_items_of
-from budgetrec.objectives.checks import check_finite, check_inputs, check_options
+from budgetrec.objectives.checks import check_finite, check_inputs, check_options, real_ones
 from budgetrec.objectives.specification import TABLE_BLOCK_BYTES
 
 Floats = NDArray[np.float64]
@@ -44,10 +44,7 @@ def full_softmax(
     """
     check_options(temperature)
     hidden, targets = check_inputs(hidden, targets, table, mask)
-    if mask is None:
-        states, wanted = hidden.flatten(0, 1), targets.flatten()
-    else:
-        states, wanted = hidden[mask], targets[mask]
+    states, wanted = real_ones(hidden, targets, mask)
     kind = hidden.device.type
     product = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else table.dtype
     with torch.autocast(kind, enabled=False):

@@ -1,5 +1,6 @@
 """The objectives as modules, for models that return hidden states of shape (sequences, positions, dim)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -319,10 +320,31 @@ class FullSoftmax(_Undrawn):
         return num_targets * num_items
 
 
-class ScalableCrossEntropy(_Undrawn):
-    """SCE for sequence models; arguments as in `scalable_cross_entropy`."""
+class _NearItems(_Undrawn):
+    """An objective that scores targets against the items near them; `loss` is it as a function."""
 
-    separable = False  # buckets gather targets of the whole batch
+    separable = False  # what is near is found for the targets of the whole batch
+
+    def __init__(self, loss: Callable[..., Tensor], num_items: int | None, **options: int) -> None:
+        super().__init__(num_items)
+        self.loss, self.options = loss, options
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        table: Table,
+        *,
+        generator: torch.Generator,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
+        vectors = self._table(table, hidden.device)
+        return self.loss(hidden, targets, vectors, mask, generator=generator, **self.options)
+
+
+class ScalableCrossEntropy(_NearItems):
+    """SCE for sequence models; arguments as in `scalable_cross_entropy`."""
 
     def __init__(
         self,
@@ -334,46 +356,24 @@ class ScalableCrossEntropy(_Undrawn):
         lean: bool = False,
         num_items: int | None = None,
     ) -> None:
-        super().__init__(num_items)
-        self.sizes = {
-            "num_buckets": num_buckets,
-            "bucket_targets": bucket_targets,
-            "bucket_items": bucket_items,
-        }
-        self.mix = mix
-        self.lean = lean
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        table: Table,
-        *,
-        generator: torch.Generator,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
-        return scalable_cross_entropy(
-            hidden,
-            targets,
-            self._table(table, hidden.device),
-            mask,
-            generator=generator,
-            mix=self.mix,
-            lean=self.lean,
-            **self.sizes,
+        super().__init__(
+            scalable_cross_entropy,
+            num_items,
+            num_buckets=num_buckets,
+            bucket_targets=bucket_targets,
+            bucket_items=bucket_items,
+            mix=mix,
+            lean=lean,
         )
 
     def num_logits(self, num_targets: int, num_items: int) -> int:
         """Count the scores in all buckets."""
-        rows = min(self.sizes["bucket_targets"], num_targets)
-        return self.sizes["num_buckets"] * rows * min(self.sizes["bucket_items"], num_items)
+        rows = min(self.options["bucket_targets"], num_targets)
+        return self.options["num_buckets"] * rows * min(self.options["bucket_items"], num_items)
 
 
-class ReducedCrossEntropy(_Undrawn):
+class ReducedCrossEntropy(_NearItems):
     """RECE for sequence models; arguments as in `reduced_cross_entropy`."""
-
-    separable = False  # chunks are cut from the targets of the whole batch
 
     def __init__(
         self,
@@ -384,35 +384,17 @@ class ReducedCrossEntropy(_Undrawn):
         lean: bool = False,
         num_items: int | None = None,
     ) -> None:
-        super().__init__(num_items)
-        self.num_chunks = num_chunks
-        self.num_neighbors = num_neighbors
-        self.num_rounds = num_rounds
-        self.lean = lean
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        table: Table,
-        *,
-        generator: torch.Generator,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean loss; hidden (n, L, d), targets and mask (n, L), table (K, d)."""
-        return reduced_cross_entropy(
-            hidden,
-            targets,
-            self._table(table, hidden.device),
-            mask,
-            generator=generator,
-            num_chunks=self.num_chunks,
-            num_neighbors=self.num_neighbors,
-            num_rounds=self.num_rounds,
-            lean=self.lean,
+        super().__init__(
+            reduced_cross_entropy,
+            num_items,
+            num_chunks=num_chunks,
+            num_neighbors=num_neighbors,
+            num_rounds=num_rounds,
+            lean=lean,
         )
 
     def num_logits(self, num_targets: int, num_items: int) -> int:
         """Count the scores of `num_targets` targets against the chunks near them, in all rounds."""
-        chunk = -(-num_items // self.num_chunks)
-        return num_targets * min(num_items, chunk * (1 + 2 * self.num_neighbors)) * self.num_rounds
+        chunk = -(-num_items // self.options["num_chunks"])
+        near = min(num_items, chunk * (1 + 2 * self.options["num_neighbors"]))
+        return num_targets * near * self.options["num_rounds"]

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from budgetrec.errors import ArgumentError
-from budgetrec.objectives.checks import check_finite, check_inputs
+from budgetrec.objectives.checks import check_finite, check_inputs, real_ones
 
 BLOCK_BYTES = 16 * 2**20
 
@@ -50,10 +50,7 @@ def reduced_cross_entropy(
     few chunks at a time and once more in the backward pass.
     """
     hidden, targets = check_inputs(hidden, targets, table, mask)
-    if mask is None:
-        states, wanted = hidden.flatten(0, 1), targets.flatten()
-    else:
-        states, wanted = hidden[mask], targets[mask]
+    states, wanted = real_ones(hidden, targets, mask)
     if not 1 <= num_chunks <= table.shape[0] or num_neighbors < 0 or num_rounds < 1:
         raise ArgumentError(
             f"num_chunks is {num_chunks}, num_neighbors {num_neighbors} and num_rounds {num_rounds} for a "

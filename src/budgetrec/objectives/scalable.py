@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from budgetrec.errors import ArgumentError
-from budgetrec.objectives.checks import check_finite, check_inputs
+from budgetrec.objectives.checks import check_finite, check_inputs, real_ones
 
 BLOCK_BYTES = 16 * 2**20
 
@@ -39,7 +39,7 @@ def scalable_cross_entropy(
     `lean` computes a few buckets at a time and once more in the backward pass.
     """
     hidden, targets = check_inputs(hidden, targets, table, mask)
-    states, wanted = _flat(hidden, targets, mask)
+    states, wanted = real_ones(hidden, targets, mask)
     rows, items = choose_buckets(
         states,
         table,
@@ -105,9 +105,3 @@ def _bucket_losses(states: Tensor, vectors: Tensor, positive: Tensor, own: Tenso
     scores = scores.masked_fill(own, -torch.inf)
     # At least two distinct items, of which at most one is the target's own: no row is empty.
     return torch.logaddexp(positive, scores.logsumexp(-1)) - positive
-
-
-def _flat(hidden: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    if mask is None:
-        return hidden.flatten(0, 1), targets.flatten()
-    return hidden[mask], targets[mask]

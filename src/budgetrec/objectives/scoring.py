@@ -6,7 +6,6 @@ the losses, so that an objective is only its formula, and lean mode is written o
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -151,11 +150,6 @@ class _Parts:
     negatives: Negatives
     block_bytes: int = BLOCK_BYTES
 
-    @cached_property
-    def num_draws(self) -> Tensor:
-        """The draws that each target of a group meets."""
-        return self.negatives.count_draws()
-
     def losses(
         self,
         hidden: Tensor,
@@ -166,25 +160,18 @@ class _Parts:
         columns: slice,
     ) -> Tensor:
         """Losses (g, m) of hidden (g, m, d) against positives (g, m, d) and negatives (g, k, d)."""
-        drawn = self.negatives
-        ids, log_q, log_q_targets = self.ids[groups], drawn.log_q, drawn.log_q_targets
-        if log_q.shape[0] > 1:
-            log_q = log_q[groups]
-        if log_q_targets.shape[0] > 1:
-            log_q_targets = log_q_targets[groups]
-        if log_q_targets.shape[1] > 1:
-            log_q_targets = log_q_targets[:, columns]
-        dropped = ids[:, None] == targets[..., None]
+        drawn = self.negatives.part(groups, columns)
+        dropped = self.ids[groups, None] == targets[..., None]
         if drawn.valid is not None:
-            dropped |= ~drawn.valid[groups][:, None]
+            dropped |= ~drawn.valid[:, None]
         with torch.autocast(hidden.device.type, enabled=False):
             positive, scores = self._score(hidden, positives, others)
             scores = scores.masked_fill_(dropped, -torch.inf)
-            log_q, log_q_targets = log_q[:, None].to(scores.dtype), log_q_targets.to(scores.dtype)
-            num_draws = self.num_draws if len(self.num_draws) == 1 else self.num_draws[groups]
-            losses = self.row_loss(
-                Scores(positive, scores, dropped, log_q, log_q_targets, num_draws.to(scores.dtype))
+            log_q, log_q_targets, num_draws = (
+                each.to(scores.dtype)
+                for each in (drawn.log_q[:, None], drawn.log_q_targets, drawn.count_draws())
             )
+            losses = self.row_loss(Scores(positive, scores, dropped, log_q, log_q_targets, num_draws))
             # A negative whose logit is -inf vanishes from the loss and spoils the gradient; this brings it
             # back.
             return losses + 0 * others.detach().sum(dtype=losses.dtype)

@@ -15,11 +15,11 @@ Averages over users are the published figures.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from budgetrec.data.ragged import lay_out_in_blocks
 from budgetrec.data.store import Dataset
 from budgetrec.errors import ArgumentError
 from budgetrec.ranking.ranks import Ranking
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Lists = NDArray[np.int32] | NDArray[np.int64]  # of items, a row for each user
 
-_BLOCK_INTERACTIONS = 2**20
+_BLOCK_ENTRIES = 2**20
 
 
 def ndcg(ranks: Ints, cutoff: int) -> Floats:
@@ -110,10 +110,7 @@ def item_surprisals(dataset: Dataset) -> Floats:
     if num_users < 2:
         return np.ones(dataset.num_items)
     items, counts = np.asarray(dataset.items), np.zeros(dataset.num_items, np.int64)
-    for block in _blocks_of_users(lengths):
-        first = np.cumsum(lengths[block]) - lengths[block]
-        places = np.arange(lengths[block].sum()) + np.repeat(begins[block] - first, lengths[block])
-        users = np.repeat(np.arange(len(first)), lengths[block])
+    for _, users, places in lay_out_in_blocks(begins, lengths):
         pairs = np.sort(users * dataset.num_items + items[places])
         once = pairs[np.diff(pairs, prepend=-1) > 0]  # who had an item twice counts once
         counts += np.bincount(once % dataset.num_items, minlength=dataset.num_items)
@@ -134,15 +131,8 @@ def list_metrics(ranking: Ranking, dataset: Dataset, cutoffs: Sequence[int]) -> 
     return values
 
 
-def _blocks_of_users(lengths: Ints) -> list[slice]:
-    """Cut users into blocks of about `_BLOCK_INTERACTIONS` interactions."""
-    number = np.cumsum(lengths) // _BLOCK_INTERACTIONS
-    starts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(lengths)]
-    return [slice(begin, end) for begin, end in pairwise(starts)]
-
-
 def _blocks_of_rows(lists: Lists) -> list[Lists]:
-    size = max(1, _BLOCK_INTERACTIONS // max(lists.shape[1], 1))
+    size = max(1, _BLOCK_ENTRIES // max(lists.shape[1], 1))
     return [lists[start : start + size] for start in range(0, max(len(lists), 1), size)]
 
 

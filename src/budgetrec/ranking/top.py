@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from budgetrec.errors import ArgumentError
@@ -20,6 +21,18 @@ class TopItems:
 
     items: NDArray[np.int64]
     scores: NDArray[np.float32]
+
+    def to_frame(self, name: str, owners: pl.Series, labels: pl.Series) -> pl.DataFrame:
+        """Return a row for each listed item: whose history it is under `name`, `rank`, `item` and `score`."""
+        which, place = np.nonzero(self.items >= 0)
+        return pl.DataFrame(
+            {
+                name: owners.gather(which),
+                "rank": place + 1,
+                "item": labels.gather(self.items[which, place]),
+                "score": self.scores[which, place],
+            }
+        )
 
 
 def top_items(

@@ -13,7 +13,7 @@ import polars as pl
 from budgetrec.data.scanning import POLARS_ERRORS
 from budgetrec.display.study_folder import EVERYTHING, MARKER, SHOWN, SPECIFICATION
 from budgetrec.display.tables import StudyTable
-from budgetrec.errors import DataError
+from budgetrec.errors import DataError, first_line
 from budgetrec.report.interactive import interactive
 from budgetrec.report.page import Chart, render
 from budgetrec.report.run_cells import environment_pairs
@@ -170,9 +170,8 @@ def _read_csv(path: Path) -> pl.DataFrame:
     try:
         return pl.read_csv(path.read_bytes(), infer_schema_length=None)
     except (OSError, *POLARS_ERRORS) as error:
-        told = str(error).splitlines()[0]
         raise DataError(
-            f"{path} cannot be read as CSV: {told}. Run the study again, or remove it."
+            f"{path} cannot be read as CSV: {first_line(error)}. Run the study again, or remove it."
         ) from error
 
 

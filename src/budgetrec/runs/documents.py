@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from budgetrec.data.scanning import POLARS_ERRORS
-from budgetrec.errors import DataError
+from budgetrec.errors import DataError, first_line
 from budgetrec.files import check_plain
 
 
@@ -36,8 +36,9 @@ def read_frame(path: Path, num_rows: int | None = None) -> pl.DataFrame | None:
         with path.open("rb") as file:  # a path would be a pattern to polars: run[1] is a fine name
             return pl.read_parquet(file, n_rows=num_rows)
     except (OSError, *POLARS_ERRORS) as error:
-        told = str(error).splitlines()[0]
-        raise DataError(f"{path} cannot be read as Parquet: {told}. Make it again, or remove it.") from error
+        raise DataError(
+            f"{path} cannot be read as Parquet: {first_line(error)}. Make it again, or remove it."
+        ) from error
 
 
 def number(document: Mapping[str, object], name: str, source: object) -> float | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from budgetrec._version import __version__
+from budgetrec.data.ids import find_labels
 from budgetrec.data.store import Dataset
 from budgetrec.errors import DataError, TrainingError
 from budgetrec.files import write_parquet, write_whole
@@ -124,15 +125,7 @@ class Run:
             top=top,
             keep_seen=self.keep_seen if keep_seen is None else keep_seen,
         )
-        which, place = np.nonzero(best.items >= 0)
-        return pl.DataFrame(
-            {
-                "history": which,
-                "rank": place + 1,
-                "item": self.items["item"].gather(best.items[which, place]),
-                "score": best.scores[which, place],
-            }
-        )
+        return best.to_frame("history", pl.Series(np.arange(len(histories))), self.items["item"])
 
     def _find(self, histories: Sequence[Sequence[object]]) -> Histories:
         """Find the items of histories by what the source calls them."""
@@ -140,17 +133,16 @@ class Run:
         if not lengths.all():
             place = int(np.argmin(lengths))
             raise DataError(f"history {place} has no items, so nothing can follow it. Leave it out.")
-        wanted = pl.Series("item", [str(item) for history in histories for item in history], pl.String)
-        known = self.items.select(pl.col("item").cast(pl.String)).with_row_index("id")
-        found = wanted.to_frame().join(known, on="item", how="left", maintain_order="left")
-        missing = found.filter(pl.col("id").is_null())["item"]
+        wanted = pl.Series([str(item) for history in histories for item in history], dtype=pl.String)
+        found = find_labels(wanted, self.items["item"])
+        missing = wanted.filter(found.is_null())
         if len(missing):
             raise DataError(
                 f"item {missing[0]} is not in the catalogue of {self.folder} ({len(missing)} of "
                 f"{len(wanted)} are not). Pass items as the source names them."
             )
         ends = np.cumsum(lengths)
-        return Histories(found["id"].cast(pl.Int32).to_numpy(), ends - lengths, ends)
+        return Histories(found.cast(pl.Int32).to_numpy(), ends - lengths, ends)
 
     @classmethod
     def open(

@@ -95,9 +95,7 @@ class Negatives:
         )
 
 
-class Sampler(Protocol):
-    """Draws one row of negatives for each group of targets."""
-
+class _Sized(Protocol):
     @property
     def num_items(self) -> int:
         """Catalogue size, $K$."""
@@ -105,6 +103,10 @@ class Sampler(Protocol):
     @property
     def num_negatives(self) -> int | None:
         """Slots per group, $k$; None if as many as the batch has targets."""
+
+
+class Sampler(_Sized, Protocol):
+    """Draws one row of negatives for each group of targets."""
 
     def draw(self, targets: Tensor, generator: torch.Generator, *, mask: Tensor | None = None) -> Negatives:
         """Draw for `targets` of shape (G, T/G); `mask` is True where a target is real.
@@ -113,16 +115,8 @@ class Sampler(Protocol):
         """
 
 
-class AdaptiveSampler(Protocol):
+class AdaptiveSampler(_Sized, Protocol):
     """Looks at the hidden states before it draws."""
-
-    @property
-    def num_items(self) -> int:
-        """Catalogue size, $K$."""
-
-    @property
-    def num_negatives(self) -> int | None:
-        """Slots per group, $k$; None if as many as the batch has targets."""
 
     def given(self, hidden: Tensor, mask: Tensor | None = None) -> Sampler:
         """Fix the queries, (G, T/G, d), that the next draw serves."""

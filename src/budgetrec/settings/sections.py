@@ -121,6 +121,7 @@ class OptimizerConfig:
 
 
 ENDING_SCHEDULES = ("linear", "cosine")  # they fall to 0 at the last step
+DEFAULT_EPOCHS = 20
 PRECISIONS = ("32-true", "bf16-mixed")
 
 
@@ -194,6 +195,12 @@ class TrainingConfig:
             parse_bytes(self.memory)
         if not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed is {self.seed}; pass an integer from 0 to 2^63 - 1.")
+
+    @property
+    def ending_epochs(self) -> int | None:
+        """After how many epochs a run ends at the latest: what is asked, or 20 if nothing else ends it."""
+        others = (self.steps, self.seconds, self.patience)
+        return DEFAULT_EPOCHS if self.epochs is None and others == (None, None, None) else self.epochs
 
 
 METRICS = ("ndcg@10", "hit_rate@10", "mrr", "val_loss")
@@ -294,7 +301,8 @@ class RunConfig:
     @property
     def allocation(self) -> Allocation:
         """How a step is taken."""
-        return Allocation(**{item.name: self._find(item.name) for item in fields(Allocation)})
+        own: dict[str, Any] = {item.name: self[item.name] for item in fields(Allocation)}
+        return Allocation(**own)
 
     def __getitem__(self, name: str) -> Value:
         """Return a setting by its name alone.
@@ -302,12 +310,9 @@ class RunConfig:
         >>> RunConfig()["dim"]
         64
         """
-        value: Value = self._find(name)
-        return value
-
-    def _find(self, name: str) -> Any:
         parts = (self.model, self.objective, self.optimizer, self.training)
-        return next(getattr(part, name) for part in parts if hasattr(part, name))
+        value: Value = next(getattr(part, name) for part in parts if hasattr(part, name))
+        return value
 
     def asked(self, settings: Mapping[str, Value]) -> Self:
         """Change settings that a person asked for; one that nothing would read is refused."""
@@ -337,9 +342,8 @@ class RunConfig:
         if "objective" not in undecided:
             check_cuts(objective, training.micro_batches)
             check_table_updates(self, has_features=has_features)
-        ends = training.epochs or training.steps or not (training.seconds or training.patience)
         if self.optimizer.schedule in ENDING_SCHEDULES:
-            if not ends:
+            if training.ending_epochs is None and training.steps is None:
                 raise ArgumentError(
                     f"schedule {self.optimizer.schedule} falls to 0 at the end of training, but nothing says "
                     "when that is. Pass epochs or steps, or schedule constant or inverse-sqrt."

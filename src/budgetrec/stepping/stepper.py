@@ -19,7 +19,7 @@ from torch import Tensor
 from budgetrec.allocation import Allocation
 from budgetrec.data.batches import Batch, TrainingBatches
 from budgetrec.data.store import Dataset
-from budgetrec.errors import BudgetrecError, TrainingError
+from budgetrec.errors import BudgetrecError, TrainingError, first_line
 from budgetrec.models import SequenceModel
 from budgetrec.models.layers import seed_dropout
 from budgetrec.optimizers import choose_table_updates, make_optimizers, set_learning_rate
@@ -224,8 +224,7 @@ class Stepper:
         except Exception as error:
             if self.forward is None or isinstance(error, BudgetrecError):
                 raise
-            reason = str(error).strip().splitlines()[0]
-            raise TrainingError(f"torch.compile failed: {reason}. Leave out --compile.") from error
+            raise TrainingError(f"torch.compile failed: {first_line(error)}. Leave out --compile.") from error
         self._restore(states)
 
     def _generator_states(self) -> dict[str, Tensor]:

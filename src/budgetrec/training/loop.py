@@ -44,7 +44,6 @@ from budgetrec.training.progress import Progress
 from budgetrec.training.tracking import Tracker, Watcher
 from budgetrec.units import format_bytes, parse_bytes
 
-DEFAULT_EPOCHS = 20
 _SANITY_USERS = 64
 _SAMPLER = "sampler."  # begins the names of a sampler's tensors in a checkpoint
 
@@ -84,28 +83,23 @@ def resume(
 
     `config` differs from the run's own in what `RESUMABLE` names, and in nothing else.
     """
-    with claim(run.folder):
-        return _resume(run, config, replan, watcher or Watcher())
-
-
-def _resume(run: Run, config: RunConfig, replan: Replan | None, watcher: Watcher) -> Run:
-    folder = run.folder
-    remove_partial(folder)
-    remove_partial(folder / "checkpoint")
-    watcher = watcher or Watcher()
-    with watcher.starting(), told_when_memory_runs_out():
-        trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
-        trainer.take_up()
-    if not trainer.finished():
-        for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
-            evaluation.unlink()
-        write_run(folder, config, run.dataset, run.features)
-    elif config != run.config:
-        raise TrainingError(
-            f"{folder} has {trainer.progress.step:,} steps already, so with {trainer.limits()} nothing is "
-            "left to do. Pass larger numbers."
-        )
-    return trainer.run()
+    folder, watcher = run.folder, watcher or Watcher()
+    with claim(folder):
+        remove_partial(folder)
+        remove_partial(folder / "checkpoint")
+        with watcher.starting(), told_when_memory_runs_out():
+            trainer = _Trainer(run.dataset, folder, config, run.features, replan, watcher)
+            trainer.take_up()
+        if not trainer.finished():
+            for evaluation in folder.glob("evaluation-*"):  # of weights that will not be the best for long
+                evaluation.unlink()
+            write_run(folder, config, run.dataset, run.features)
+        elif config != run.config:
+            raise TrainingError(
+                f"{folder} has {trainer.progress.step:,} steps already, so with {trainer.limits()} nothing "
+                "is left to do. Pass larger numbers."
+            )
+        return trainer.run()
 
 
 class _Trainer:
@@ -269,18 +263,10 @@ class _Trainer:
     def _count_steps(self) -> int | None:
         """Return the step at which the run ends at the latest, if it is known."""
         training, progress = self.config.training, self.progress
-        epochs = training.epochs
-        if (
-            epochs is None
-            and training.steps is None
-            and training.seconds is None
-            and training.patience is None
-        ):
-            epochs = DEFAULT_EPOCHS
         limits = [] if training.steps is None else [training.steps]
-        if epochs is not None:
+        if training.ending_epochs is not None:
             begun = progress.step - progress.batch
-            limits.append(begun + (epochs - progress.epoch) * len(self.stepper.batches))
+            limits.append(begun + (training.ending_epochs - progress.epoch) * len(self.stepper.batches))
         return min(limits, default=None)
 
     def _evaluate(self) -> dict[str, Any]:
@@ -349,7 +335,7 @@ class _Trainer:
         training = self.config.training
         names = ("epochs", "steps", "seconds", "patience")
         given = [f"{name} {getattr(training, name)}" for name in names if getattr(training, name) is not None]
-        return ", ".join(given) or f"epochs {DEFAULT_EPOCHS}"
+        return ", ".join(given) or f"epochs {training.ending_epochs}"
 
     def finished(self) -> bool:
         """Say whether there is a reason to stop."""

@@ -156,10 +156,8 @@ def ks_distance(sample: ArrayLike, distribution: Distribution) -> float:
     >>> ks_distance([0.0], stats.norm())
     0.5
     """
-    ordered = np.sort(np.asarray(sample, dtype=np.float64))
-    steps = np.arange(len(ordered) + 1) / len(ordered)
-    below = distribution.cdf(ordered)
-    return float(max(np.max(steps[1:] - below), np.max(below - steps[:-1])))
+    drawn = np.asarray(sample, dtype=np.float64)
+    return float(stats.ks_1samp(drawn, distribution.cdf, method="asymp").statistic)
 
 
 def wasserstein_distance(sample: ArrayLike, distribution: Distribution) -> float:
