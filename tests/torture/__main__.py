@@ -67,7 +67,8 @@ CAMPAIGNS = (
     Campaign("mutants of hypothesis", mutate, 5000, 140, 0.13, _mutants("hypothesis")),
     Campaign("mutants of the fuzzer", mutate, 5000, 0, 0.15, _mutants("fuzzer")),
     Campaign("disks that fill", fill_disk, 400, 9, 0.09, _jobs(10)),
-    Campaign("capped memory", cap_memory, 200, 5, 0.04, _jobs(10)),
+    # Near the limit libraries end or hang in their own ways, now and then: none of it for tests of a change.
+    Campaign("capped memory", cap_memory, 200, 0, 0.04, _jobs(10)),
     Campaign("two at once", run_pair, 100, 5, 0.04, _jobs(5)),
 )
 

@@ -60,7 +60,7 @@ class Ended:
 
 def is_trace(told: str) -> bool:
     """Whether words hold a traceback, a panic or a fault that a command owns up to."""
-    return any(words in told for words in ("Traceback", "panicked at", "a fault of budgetrec itself"))
+    return any(words in told for words in ("Traceback", "panicked at", "a bug in budgetrec itself"))
 
 
 def is_sentence(told: str) -> bool:
